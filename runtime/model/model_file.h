@@ -107,8 +107,9 @@ class ModelFile {
   const TensorInfo* tensor(std::string_view name) const;
 
   // A cheap, deterministic identity: XXH3-128 (32 hex digits) over the file size, everything in
-  // front of the tensor data, and up to 64 pieces of 64 bytes spread evenly over each tensor.
-  // Equal files have equal hashes; ranks compare it when they join. Reads a few MB at most.
+  // front of the tensor data, and up to 16 pieces of 64 bytes spread evenly over each tensor.
+  // Equal files have equal hashes; ranks compare it when they join. Touches at most 17 pages
+  // of each tensor.
   std::string fingerprint() const;
 
  private:
