@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "actors/protocol/common.h"
+#include "actors/protocol/scheduler.h"
+#include "runtime/actor/kv_mover.h"
+#include "runtime/layout/geometry.h"
+
+// What a decode actor says and hears.
+
+namespace baton {
+
+// Scheduler -> decode: hold n slots, the blocks for the whole transfer and for what will be
+// decoded. `source` is the prefill actor; its pieces will come under `transfer`, with tags
+// from `tag_first`. The envelope carries request and epoch.
+struct Reserve {
+  static constexpr MsgKind kind = MsgKind::reserve;
+  TransferId transfer;
+  uint32_t tag_first = 0;
+  ActorId source;
+  KvGeometry source_geometry;
+  PlanDigest plan;
+  uint32_t tokens = 0;      // positions that the transfer brings (prompt + committed)
+  uint32_t new_tokens = 0;  // positions that decoding may add
+  uint32_t n = 1;
+  BATON_FIELDS(transfer, tag_first, source, source_geometry, plan, tokens, new_tokens, n)
+};
+
+// Decode -> scheduler: all of it is held and the receives are posted.
+struct Reserved {
+  static constexpr MsgKind kind = MsgKind::reserved;
+  TransferId transfer;
+  std::vector<SlotLease> slots;  // one per choice
+  std::vector<BlockId> blocks;   // for the transfer, in table order
+  uint32_t hit_tokens = 0;       // already here, from a prefix cache
+  uint32_t blocks_held = 0;      // of the pool, in all
+  BATON_FIELDS(transfer, slots, blocks, hit_tokens, blocks_held)
+};
+
+struct ReserveRefused {
+  static constexpr MsgKind kind = MsgKind::reserve_refused;
+  TransferId transfer;
+  Refusal refusal;
+  BATON_FIELDS(transfer, refusal)
+};
+
+// Scheduler -> decode: give back what Reserve took; the transfer is not wanted any more. Blocks
+// with a receive under way go through quarantine.
+struct Release {
+  static constexpr MsgKind kind = MsgKind::release;
+  TransferId transfer;
+  BATON_FIELDS(transfer)
+};
+
+// Prefill -> decode, before the pieces themselves: what will come, and its digests.
+struct KvPost {
+  static constexpr MsgKind kind = MsgKind::kv_post;
+  TransferId transfer;
+  std::vector<KvPiece> pieces;  // blocks are the target's, as Run named them
+  BATON_FIELDS(transfer, pieces)
+};
+
+// Decode -> prefill: the piece has arrived and its digest is right.
+struct KvDone {
+  static constexpr MsgKind kind = MsgKind::kv_done;
+  TransferId transfer;
+  uint32_t piece = 0;
+  BATON_FIELDS(transfer, piece)
+};
+
+// Decode -> prefill: the piece (or the whole transfer) is not accepted.
+struct KvNack {
+  static constexpr MsgKind kind = MsgKind::kv_nack;
+  TransferId transfer;
+  uint32_t piece = 0;
+  Refusal refusal;
+  BATON_FIELDS(transfer, piece, refusal)
+};
+
+// Prefill -> decode: the hand-off record. Decoding starts when this and all pieces are there. The
+// decode side keeps every entry, `first` included, until the gateway acknowledges it, so that it
+// can answer Resend when prefill died with its own copy unsent.
+struct Adopt {
+  static constexpr MsgKind kind = MsgKind::adopt;
+  TransferId transfer;
+  uint32_t pieces = 0;
+  ActorId gateway;
+  std::vector<TokenId> prompt;                  // prompt ids
+  std::vector<std::vector<TokenId>> committed;  // per choice: what the client already had
+  std::vector<TokenEntry> first;  // per choice: sampled by prefill, and sent by it too
+  SamplingParams sampling;
+  StopParams stops;
+  Usage usage;
+  uint64_t weights_version = 0;
+  BATON_FIELDS(transfer, pieces, gateway, prompt, committed, first, sampling, stops, usage,
+               weights_version)
+};
+
+// Decode -> scheduler and prefill: the request runs here now; prefill's hold is over.
+struct Adopted {
+  static constexpr MsgKind kind = MsgKind::adopted;
+  TransferId transfer;
+  Usage usage;
+  BATON_FIELDS(transfer, usage)
+};
+
+// Decode -> scheduler and prefill: it will not; the transfer failed or did not match.
+struct AdoptFailed {
+  static constexpr MsgKind kind = MsgKind::adopt_failed;
+  TransferId transfer;
+  Refusal refusal;
+  BATON_FIELDS(transfer, refusal)
+};
+
+// Decode -> scheduler: the slot's sequence has ended (or was cancelled) and its blocks are back.
+struct SlotFreed {
+  static constexpr MsgKind kind = MsgKind::slot_freed;
+  SlotLease slot;
+  uint32_t choice = 0;
+  uint32_t slots_free = 0;
+  uint32_t blocks_free = 0;
+  Finish finish = Finish::none;
+  BATON_FIELDS(slot, choice, slots_free, blocks_free, finish)
+};
+
+// Decode -> scheduler: the sequence lost its slot to make room; it must be prefilled again.
+struct Preempted {
+  static constexpr MsgKind kind = MsgKind::preempted;
+  SlotLease slot;
+  BATON_FIELDS(slot)
+};
+
+}  // namespace baton

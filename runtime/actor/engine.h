@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/actor/message.h"
+#include "runtime/actor/sampling.h"
+#include "runtime/layout/geometry.h"
+
+namespace baton {
+
+// Tokens of one sequence within a step: a whole prompt, a chunk of one, or one decoded token.
+// Rows of a batch never see each other, except through the blocks they name.
+struct BatchRow {
+  uint64_t key = 0;             // the caller's; comes back in the result
+  std::vector<TokenId> tokens;  // to compute, ascending positions
+  uint32_t position = 0;        // absolute position of tokens[0]; earlier ones are in the blocks
+  std::vector<BlockId> blocks;  // cover [0, position + tokens.size())
+  bool sample = true;           // choose the token that follows the last one
+  uint32_t choice = 0;          // of the request (n > 1): part of the random counter
+  SamplingParams sampling;
+  uint32_t prompt_tokens = 0;    // length of the prompt within `history`
+  std::vector<TokenId> history;  // prompt, then output so far; filled only when penalties need it
+};
+
+struct Batch {
+  StepId step;
+  std::vector<BatchRow> rows;
+};
+
+struct RowResult {
+  uint64_t key = 0;
+  TokenId token = 0;                   // valid if the row sampled
+  float logprob = 0;                   // of `token`, if sampling.top_logprobs >= 0
+  std::vector<TokenLogprob> top;       // best first
+  std::vector<float> prompt_logprobs;  // of tokens[1..], if asked: log P(t | earlier ones)
+  std::vector<std::vector<TokenLogprob>> prompt_top;
+  bool numerical_error = false;  // NaN or Inf in the logits: the row has no token
+  BATON_FIELDS(key, token, logprob, top, prompt_logprobs, prompt_top, numerical_error)
+};
+
+// Delivered to the actor that submitted the batch.
+struct StepDone {
+  static constexpr MsgKind kind = MsgKind::step_done;
+  StepId step;
+  std::vector<RowResult> rows;
+  int64_t compute_us = 0;
+  BATON_FIELDS(step, rows, compute_us)
+};
+
+// A model on one instance, with its paged KV store. Actors submit from their thread; the work runs
+// elsewhere and the result comes as StepDone mail. At most one batch is under way per engine.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // Shape and layout of the KV store; the same for the life of the engine.
+  virtual const KvGeometry& geometry() const = 0;
+  virtual uint32_t block_count() const = 0;
+  // The bytes of one block; thread-safe. The holder of a lease on the block may read them, and
+  // write them while nothing else reads.
+  virtual std::span<std::byte> block_bytes(BlockId block) = 0;
+
+  // Tokens that one step can take, and positions of one sequence.
+  virtual uint32_t step_tokens_max() const = 0;
+  virtual uint32_t context_max() const = 0;
+  virtual uint32_t vocabulary() const = 0;
+
+  // A batch is under way (one of an earlier life of the actor, perhaps).
+  virtual bool busy() const = 0;
+  // Starts a batch; StepDone goes to `reply_to`. CHECKs that no batch is under way.
+  virtual void submit(Batch batch, ActorId reply_to) = 0;
+
+  // Identifies weights and numerics for Register: ranks that differ say exact: false.
+  virtual uint64_t numerics_id() const = 0;
+  virtual uint64_t model_hash() const = 0;
+};
+
+}  // namespace baton
