@@ -73,8 +73,8 @@ enum class ChatEncoding {
 
 // The ids of a rendered prompt. Special tokens are recognised in template segments only, so content
 // never yields a control token, in either encoding. Thread-safe.
-Result<std::vector<std::int32_t>> encode_chat(const Tokenizer& tokenizer,
-                                              const std::vector<PromptSegment>& segments,
-                                              ChatEncoding encoding = ChatEncoding::apart);
+Result<std::vector<TokenId>> encode_chat(const Tokenizer& tokenizer,
+                                         const std::vector<PromptSegment>& segments,
+                                         ChatEncoding encoding = ChatEncoding::apart);
 
 }  // namespace baton

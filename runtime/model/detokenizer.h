@@ -19,7 +19,7 @@ class Detokenizer {
       : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
   // The characters that this id completes. Precondition: tokenizer.contains(id).
-  std::string push(std::int32_t id);
+  std::string push(TokenId id);
   // What is left at the end of the stream: "" or one U+FFFD. The state is then as new.
   std::string finish();
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/ids.h"
 #include "runtime/base/json.h"
 #include "runtime/base/result.h"
 #include "runtime/model/model_config.h"
@@ -26,7 +27,7 @@ std::string describe_model(const ModelFile& file, const InspectOptions& options 
 Json describe_model_json(const ModelFile& file);
 
 struct TokenizeReport {
-  std::vector<std::int32_t> ids;
+  std::vector<TokenId> ids;
   std::vector<std::string> pieces;  // the text of each id, escaped so that a line stays a line
 };
 
