@@ -1,0 +1,200 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+// The C++ client of Baton over ZeroMQ. Needs neither MPI, Boost nor CUDA; links libzmq.
+//
+//   auto client = baton::client::Client::connect({.endpoint = "tcp://127.0.0.1:5757"});
+//   if (!client.value) { report(client.error.text); }
+//   auto stream = client.value->submit({.messages = {{"user", "Hello!"}}});
+//   while (auto part = stream.next()) std::cout << part->text << std::flush;
+//   const auto& result = stream.result();
+//
+// All functions are thread-safe unless they say otherwise. Times are milliseconds.
+
+namespace baton::client {
+
+// What went wrong. `code` is one of the protocol's error codes ("busy", "invalid_argument", ...).
+struct Error {
+  std::string code;
+  std::string text;
+  int64_t retry_after_ms = 0;  // 0 = repeating it will not help
+};
+
+struct Message {
+  std::string role;  // system, developer, user, assistant, tool
+  std::string content;
+};
+
+// Give exactly one of `messages`, `text`, `ids`.
+struct Request {
+  std::vector<Message> messages = {};
+  std::string text = {};
+  std::vector<int32_t> ids = {};
+
+  std::optional<uint32_t> max_tokens = {};  // unset: the rest of the context; 0: score the prompt
+  uint32_t min_tokens = 0;
+  float temperature = 0;  // 0 = greedy
+  int32_t top_k = 0;      // 0 = off
+  float top_p = 1;
+  float min_p = 0;
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  std::vector<std::pair<int32_t, float>> logit_bias = {};
+  std::optional<uint64_t> seed = {};
+  int32_t top_logprobs = -1;     // -1 none, 0 of the chosen tokens, k also of the k best
+  int32_t prompt_logprobs = -1;  // likewise for the prompt
+  std::vector<std::string> stop = {};
+  std::vector<int32_t> stop_ids = {};
+  bool ignore_eos = false;
+  int32_t priority = 0;
+  int64_t deadline_ms = 0;           // from arrival at the server; 0 = none
+  std::string idempotency_key = {};  // same key and content: the same job, run once
+};
+
+struct TopToken {
+  int32_t id = 0;
+  float logprob = 0;
+};
+
+// A stretch of the answer. `text` never splits a character; it may be empty while one is under way.
+struct Part {
+  std::vector<int32_t> ids;
+  std::vector<float> logprobs;  // natural logarithms, if asked for
+  std::vector<std::vector<TopToken>> top;
+  std::string text;
+};
+
+struct Usage {
+  uint32_t prompt_tokens = 0;
+  uint32_t completion_tokens = 0;
+  uint64_t kv_bytes = 0;  // handed from prefill to decode
+  int64_t queue_us = 0;
+  int64_t prefill_us = 0;
+  int64_t transfer_us = 0;  // hand-off time
+  int64_t ttft_us = 0;      // arrival at the gateway to first token sent
+  int64_t total_us = 0;
+  uint32_t prefill_rank = 0;
+  uint32_t decode_rank = 0;
+  uint32_t attempts = 0;  // retries after lost workers
+  bool exact = true;
+};
+
+struct Result {
+  std::vector<int32_t> prompt_ids;
+  std::vector<float> prompt_logprobs;  // of prompt_ids[1..]
+  std::vector<std::vector<TopToken>> prompt_top;
+  std::vector<int32_t> ids;  // the whole completion, the ending token included
+  std::vector<float> logprobs;
+  std::vector<std::vector<TopToken>> top;
+  std::string text;
+  std::string finish;  // stop, length, cancelled, error
+  Usage usage;
+};
+
+struct Model {
+  std::string name;
+  std::string version;
+  uint32_t vocabulary = 0;
+  uint32_t context = 0;
+  std::vector<int32_t> eos_ids;
+};
+
+struct Count {
+  std::string name;
+  uint64_t value = 0;
+};
+
+struct Worker {
+  uint32_t rank = 0;
+  std::string role;
+  std::string host;
+  std::string cores;
+  bool alive = true;
+  uint32_t slots = 0;
+  uint32_t slots_free = 0;
+  uint32_t blocks = 0;
+  uint32_t blocks_free = 0;
+  uint32_t blocks_quarantined = 0;
+  uint32_t queued = 0;
+  uint32_t running = 0;
+  uint64_t steps = 0;
+  int64_t beat_age_us = 0;
+};
+
+struct Status {
+  std::string model;
+  std::string version;
+  bool ready = false;
+  int64_t uptime_us = 0;
+  uint32_t clients = 0;
+  uint32_t streams = 0;
+  std::vector<Worker> workers;
+  std::vector<Count> requests;  // per ledger state
+  std::vector<Count> leases;    // per lease state
+  std::vector<Count> counters;  // since start
+};
+
+struct Options {
+  std::string endpoint = "tcp://127.0.0.1:5757";
+  std::string name = "baton-client-c++";  // for the server's log
+  int64_t connect_timeout_ms = 5000;
+  int64_t reconnect_timeout_ms = 30000;  // how long a job waits for a lost connection
+};
+
+// A value, or an error when it is empty.
+template <class T>
+struct Outcome {
+  std::optional<T> value;
+  Error error;
+};
+
+class Connection;
+
+// One job under way. Copyable handle; the job goes on when all copies are gone unless cancelled.
+class Stream {
+ public:
+  // Waits for the next part. Empty at the end: then result() or error() tells how it ended. With a
+  // timeout, an empty part means that nothing has come yet: ask finished().
+  std::optional<Part> next(int64_t timeout_ms = -1);
+  bool finished() const;
+  bool failed() const;  // after the end: there is an error instead of a result
+  // Wait for the end.
+  const Result& result();
+  const Error& error();
+  uint32_t prompt_tokens() const;  // known once accepted, else 0
+  // Idempotent; the stream then ends with an error of code "cancelled" or with what was there.
+  void cancel();
+
+ private:
+  friend class Client;
+  struct Job;
+  friend class Connection;
+  explicit Stream(std::shared_ptr<Job> job, std::shared_ptr<Connection> connection);
+  std::shared_ptr<Job> job_;                // shared with the connection's thread
+  std::shared_ptr<Connection> connection_;  // shared with the client and its other streams
+};
+
+// A session with one server. Reconnects by itself; jobs continue where they were.
+class Client {
+ public:
+  // Waits until the server has answered, or fails with a sentence.
+  static Outcome<Client> connect(const Options& options);
+
+  const Model& model() const;
+  Stream submit(const Request& request);
+  // Waits for the answer.
+  Outcome<Status> status(int64_t timeout_ms = 5000);
+
+ private:
+  explicit Client(std::shared_ptr<Connection> connection);
+  std::shared_ptr<Connection> connection_;  // shared with the streams
+};
+
+}  // namespace baton::client

@@ -1,0 +1,415 @@
+#include "launch/client/connection.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+namespace baton::client {
+namespace {
+
+int64_t now_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+constexpr int64_t kBeatMs = 2000;  // the server takes ten times this for a vanished client
+
+Error error_of(const Refusal& refusal) {
+  return {error_name(refusal.code), refusal.text, refusal.retry_after_ms};
+}
+
+// Receives one whole multipart message without waiting. Empty when there is none.
+std::vector<std::string> receive_frames(void* socket) {
+  std::vector<std::string> frames;
+  zmq_msg_t message;
+  do {
+    zmq_msg_init(&message);
+    if (zmq_msg_recv(&message, socket, ZMQ_DONTWAIT) < 0) {
+      zmq_msg_close(&message);
+      return {};
+    }
+    frames.emplace_back(static_cast<const char*>(zmq_msg_data(&message)), zmq_msg_size(&message));
+    const bool more = zmq_msg_more(&message) != 0;
+    zmq_msg_close(&message);
+    if (!more) return frames;
+  } while (true);
+}
+
+std::vector<std::vector<TopToken>> tops_of(const std::vector<std::vector<TokenLogprob>>& source) {
+  std::vector<std::vector<TopToken>> tops;
+  tops.reserve(source.size());
+  for (const auto& entry : source) {
+    auto& top = tops.emplace_back();
+    for (const TokenLogprob& t : entry) top.push_back({t.id, t.logprob});
+  }
+  return tops;
+}
+
+Usage usage_of(const ClientDone& done) {
+  const baton::Usage& u = done.usage;
+  return {.prompt_tokens = u.prompt_tokens,
+          .completion_tokens = u.completion_tokens,
+          .kv_bytes = u.kv_bytes,
+          .queue_us = u.queue_us,
+          .prefill_us = u.prefill_us,
+          .transfer_us = u.transfer_us,
+          .ttft_us = done.ttft_us,
+          .total_us = done.total_us,
+          .prefill_rank = u.prefill_rank,
+          .decode_rank = u.decode_rank,
+          .attempts = u.attempts,
+          .exact = u.exact};
+}
+
+const char* finish_name(Finish finish) {
+  switch (finish) {
+    case Finish::none:
+      return "none";
+    case Finish::stop:
+      return "stop";
+    case Finish::length:
+      return "length";
+    case Finish::cancelled:
+      return "cancelled";
+    case Finish::error:
+      return "error";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+Connection::Connection(const Options& options) : options_(options) {
+  context_ = zmq_ctx_new();
+  socket_ = zmq_socket(context_, ZMQ_DEALER);
+  const int linger = 200, immediate = 1, handwm = 1000, handshake = 2000, beat = 1000, dead = 5000;
+  const int64_t largest = static_cast<int64_t>(limits_.message_bytes_max);
+  zmq_setsockopt(socket_, ZMQ_LINGER, &linger, sizeof linger);
+  zmq_setsockopt(socket_, ZMQ_IMMEDIATE, &immediate, sizeof immediate);
+  zmq_setsockopt(socket_, ZMQ_SNDHWM, &handwm, sizeof handwm);
+  zmq_setsockopt(socket_, ZMQ_HANDSHAKE_IVL, &handshake, sizeof handshake);
+  zmq_setsockopt(socket_, ZMQ_HEARTBEAT_IVL, &beat, sizeof beat);
+  zmq_setsockopt(socket_, ZMQ_HEARTBEAT_TIMEOUT, &dead, sizeof dead);
+  zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &largest, sizeof largest);
+
+  const auto tag = std::to_string(reinterpret_cast<uintptr_t>(this));
+  const std::string monitor_name = "inproc://monitor-" + tag;
+  zmq_socket_monitor(socket_, monitor_name.c_str(),
+                     ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
+  monitor_ = zmq_socket(context_, ZMQ_PAIR);
+  zmq_connect(monitor_, monitor_name.c_str());
+
+  const std::string wake_name = "inproc://wake-" + tag;
+  wake_in_ = zmq_socket(context_, ZMQ_PAIR);
+  wake_out_ = zmq_socket(context_, ZMQ_PAIR);
+  zmq_bind(wake_in_, wake_name.c_str());
+  zmq_connect(wake_out_, wake_name.c_str());
+
+  disconnected_at_ms_ = now_ms();
+  if (zmq_connect(socket_, options.endpoint.c_str()) != 0) {
+    stopping_ = true;  // an endpoint that ZeroMQ does not understand; wait_ready says so
+  }
+  thread_ = std::thread([this] { serve(); });
+}
+
+Connection::~Connection() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    zmq_send(wake_out_, "", 0, ZMQ_DONTWAIT);
+  }
+  thread_.join();
+  for (void* socket : {monitor_, wake_in_, wake_out_, socket_}) zmq_close(socket);
+  zmq_ctx_term(context_);
+}
+
+bool Connection::wait_ready(Error& error) {
+  std::unique_lock lock(mutex_);
+  if (stopping_) {
+    error = {"invalid_argument",
+             "'" + options_.endpoint +
+                 "' is not an endpoint; expected something "
+                 "like tcp://127.0.0.1:5757",
+             0};
+    return false;
+  }
+  const auto limit = std::chrono::milliseconds(options_.connect_timeout_ms);
+  if (changed_.wait_for(lock, limit, [this] { return ready_; })) return true;
+  error = {"unavailable",
+           "no answer from " + options_.endpoint + " within " +
+               std::to_string(options_.connect_timeout_ms) + " ms; is 'baton serve' running there?",
+           1000};
+  return false;
+}
+
+template <class M>
+void Connection::queue(const M& message, uint64_t correlation) {
+  Mail mail;
+  mail.envelope.kind = M::kind;
+  mail.envelope.correlation = correlation;
+  mail.body = encode_body(message);
+  outbox_.push_back(std::move(mail));
+}
+
+void Connection::submit(const std::shared_ptr<Stream::Job>& job) {
+  const std::lock_guard lock(mutex_);
+  job->submit.job = next_job_++;
+  jobs_[job->submit.job] = job;
+  queue(job->submit);
+  zmq_send(wake_out_, "", 0, ZMQ_DONTWAIT);
+}
+
+void Connection::cancel(uint64_t job) {
+  const std::lock_guard lock(mutex_);
+  if (!jobs_.contains(job)) return;
+  queue(ClientCancel{job});
+  zmq_send(wake_out_, "", 0, ZMQ_DONTWAIT);
+}
+
+bool Connection::status(StatusReply& reply, int64_t timeout_ms) {
+  std::unique_lock lock(mutex_);
+  const uint64_t correlation = next_correlation_++;
+  queue(StatusQuery{}, correlation);
+  zmq_send(wake_out_, "", 0, ZMQ_DONTWAIT);
+  if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                         [&] { return replies_.contains(correlation); })) {
+    return false;
+  }
+  reply = std::move(replies_[correlation]);
+  replies_.erase(correlation);
+  return true;
+}
+
+void Connection::serve() {
+  while (true) {
+    std::array<zmq_pollitem_t, 3> items{
+        {{socket_, 0, ZMQ_POLLIN, 0}, {monitor_, 0, ZMQ_POLLIN, 0}, {wake_in_, 0, ZMQ_POLLIN, 0}}};
+    zmq_poll(items.data(), static_cast<int>(items.size()), 200);
+    if (items[1].revents) pump_monitor();
+    if (items[0].revents) pump_socket();
+    while (!receive_frames(wake_in_).empty()) {
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      if (connected_ && now_ms() - last_beat_ms_ >= kBeatMs) {
+        last_beat_ms_ = now_ms();
+        queue(ClientBeat{++beats_});
+      }
+      flush_outbox();
+      if (stopping_) return;
+    }
+    if (!connected_ && now_ms() - disconnected_at_ms_ > options_.reconnect_timeout_ms) {
+      fail_all({"unavailable",
+                "the connection to " + options_.endpoint + " was lost for " +
+                    std::to_string(options_.reconnect_timeout_ms) + " ms",
+                1000});
+    }
+  }
+}
+
+// Caller holds mutex_. While disconnected everything waits: a new connection starts with hello.
+void Connection::flush_outbox() {
+  while (connected_ && !outbox_.empty()) {
+    const Mail& mail = outbox_.front();
+    const std::string header = encode_envelope(mail.envelope);
+    if (zmq_send(socket_, header.data(), header.size(), ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) return;
+    zmq_send(socket_, mail.body.data(), mail.body.size(), 0);
+    outbox_.pop_front();
+  }
+}
+
+void Connection::pump_monitor() {
+  while (true) {
+    const auto frames = receive_frames(monitor_);
+    if (frames.empty() || frames[0].size() < 2) return;
+    uint16_t event = 0;
+    std::copy_n(frames[0].data(), sizeof event, reinterpret_cast<char*>(&event));
+    const std::lock_guard lock(mutex_);
+    if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+      connected_ = true;
+      std::deque<Mail> waiting;
+      waiting.swap(outbox_);
+      queue(ClientHello{session_, options_.name});
+      outbox_.insert(outbox_.end(), std::make_move_iterator(waiting.begin()),
+                     std::make_move_iterator(waiting.end()));
+    } else if (event == ZMQ_EVENT_DISCONNECTED) {
+      connected_ = false;
+      disconnected_at_ms_ = now_ms();
+    }
+  }
+}
+
+void Connection::pump_socket() {
+  for (int budget = 256; budget > 0; --budget) {
+    const auto frames = receive_frames(socket_);
+    if (frames.empty()) return;
+    if (frames.size() == 2) on_message(frames[0], frames[1]);
+  }
+}
+
+void Connection::on_message(const std::string& header, const std::string& body) {
+  const auto envelope = decode_envelope(header, limits_);
+  if (!envelope.ok()) return;
+  const auto with = [&]<class M>(M*, auto&& handle) {
+    auto message = decode_body<M>(body, limits_);
+    if (message.ok()) handle(*message);
+  };
+  switch (envelope->kind) {
+    case MsgKind::model_reply:
+      return with(static_cast<ModelReply*>(nullptr), [&](auto& m) { on_model(m); });
+    case MsgKind::accepted:
+      return with(static_cast<Accepted*>(nullptr), [&](Accepted& m) {
+        if (const auto job = find(m.job)) {
+          const std::lock_guard lock(job->mutex);
+          job->accepted = true;
+          job->prompt_tokens = m.prompt_tokens;
+        }
+      });
+    case MsgKind::client_tokens:
+      return with(static_cast<ClientTokens*>(nullptr), [&](auto& m) { on_tokens(m); });
+    case MsgKind::client_done:
+      return with(static_cast<ClientDone*>(nullptr), [&](auto& m) { on_done(m); });
+    case MsgKind::client_refused:
+      return with(static_cast<ClientRefused*>(nullptr), [&](auto& m) { on_refused(m); });
+    case MsgKind::status_reply:
+      return with(static_cast<StatusReply*>(nullptr), [&](StatusReply& m) {
+        const std::lock_guard lock(mutex_);
+        replies_[envelope->correlation] = std::move(m);
+        changed_.notify_all();
+      });
+    default:
+      return;  // beats and kinds of a newer server
+  }
+}
+
+void Connection::on_model(const ModelReply& reply) {
+  const bool same_session = !session_.empty() && session_ == reply.session;
+  const bool first = session_.empty();
+  session_ = reply.session;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ready_) {
+      model_ = {reply.model, reply.version, reply.vocabulary, reply.context_max, reply.eos_ids};
+      ready_ = true;
+    }
+    changed_.notify_all();
+  }
+  if (!first) resume_jobs(same_session);
+}
+
+// After a reconnect: what the server still knows is fetched from where it stopped; what it does not
+// know is sent again if nothing of it was delivered yet.
+void Connection::resume_jobs(bool same_session) {
+  std::map<uint64_t, std::shared_ptr<Stream::Job>> jobs;
+  {
+    const std::lock_guard lock(mutex_);
+    jobs = jobs_;
+  }
+  for (const auto& [id, job] : jobs) {
+    const std::lock_guard job_lock(job->mutex);
+    if (!(same_session && job->accepted) && job->next_seq > 0) {
+      job->failed = true;
+      job->error = {"unavailable", "the server no longer knows this job's session", 0};
+      finish(id, job);
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    if (same_session && job->accepted) {
+      queue(Fetch{id, job->next_seq});
+    } else {
+      queue(job->submit);
+    }
+  }
+}
+
+std::shared_ptr<Stream::Job> Connection::find(uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  const auto it = jobs_.find(id);
+  return it == jobs_.end() ? nullptr : it->second;
+}
+
+// Caller holds the job's mutex.
+void Connection::finish(uint64_t id, const std::shared_ptr<Stream::Job>& job) {
+  job->finished = true;
+  job->changed.notify_all();
+  const std::lock_guard lock(mutex_);
+  jobs_.erase(id);
+}
+
+void Connection::on_tokens(const ClientTokens& tokens) {
+  const auto job = find(tokens.job);
+  if (!job) return;
+  const std::lock_guard job_lock(job->mutex);
+  if (tokens.seq > job->next_seq) {  // a gap: ask for it
+    const std::lock_guard lock(mutex_);
+    queue(Fetch{tokens.job, job->next_seq});
+    return;
+  }
+  if (!tokens.ids.empty() && tokens.seq + tokens.ids.size() <= job->next_seq) return;  // a repeat
+  const size_t known = job->next_seq - tokens.seq;
+  const auto behind = [known](const auto& list) {
+    using List = std::decay_t<decltype(list)>;
+    return list.size() > known ? List(list.begin() + static_cast<ptrdiff_t>(known), list.end())
+                               : List();
+  };
+  Part part;
+  part.ids = behind(tokens.ids);
+  part.logprobs = behind(tokens.logprobs);
+  part.top = behind(tops_of(tokens.top));
+  part.text = tokens.text;
+  job->next_seq += static_cast<uint32_t>(part.ids.size());
+  job->parts.push_back(std::move(part));
+  job->changed.notify_all();
+  const std::lock_guard lock(mutex_);
+  queue(ClientAck{tokens.job, job->next_seq, false});
+}
+
+void Connection::on_done(ClientDone& done) {
+  const auto job = find(done.job);
+  if (!job) return;
+  const std::lock_guard job_lock(job->mutex);
+  Result& result = job->result;
+  result.prompt_ids = std::move(done.prompt_ids);
+  result.prompt_logprobs = std::move(done.prompt_logprobs);
+  result.prompt_top = tops_of(done.prompt_top);
+  if (!done.choices.empty()) {
+    ChoiceResult& choice = done.choices.front();
+    result.ids = std::move(choice.ids);
+    result.logprobs = std::move(choice.logprobs);
+    result.top = tops_of(choice.top);
+    result.text = std::move(choice.text);
+    result.finish = finish_name(choice.finish);
+  }
+  result.usage = usage_of(done);
+  {
+    const std::lock_guard lock(mutex_);
+    queue(ClientAck{done.job, job->next_seq, true});
+  }
+  finish(done.job, job);
+}
+
+void Connection::on_refused(const ClientRefused& refused) {
+  const auto job = find(refused.job);
+  if (!job) return;
+  const std::lock_guard job_lock(job->mutex);
+  job->failed = true;
+  job->error = error_of(refused.refusal);
+  finish(refused.job, job);
+}
+
+void Connection::fail_all(const Error& error) {
+  std::map<uint64_t, std::shared_ptr<Stream::Job>> jobs;
+  {
+    const std::lock_guard lock(mutex_);
+    jobs = jobs_;
+  }
+  for (const auto& [id, job] : jobs) {
+    const std::lock_guard job_lock(job->mutex);
+    job->failed = true;
+    job->error = error;
+    finish(id, job);
+  }
+}
+
+}  // namespace baton::client
