@@ -36,12 +36,14 @@ struct LinkDown {
   BATON_FIELDS(rank, incarnation, certain, reason)
 };
 
-// Mail that found no actor: wrong slot, or an incarnation that has ended.
+// Mail that found no actor (wrong slot, or an incarnation that has ended), or a full mailbox. The
+// envelope carries the request, epoch and correlation of the mail that came back.
 struct Undeliverable {
   static constexpr MsgKind kind = MsgKind::undeliverable;
   ActorId target;
   uint16_t message_kind = 0;
-  BATON_FIELDS(target, message_kind)
+  bool full = false;  // somebody is there, but busy: try again later
+  BATON_FIELDS(target, message_kind, full)
 };
 
 // An actor of this rank threw and was rebuilt under the next incarnation.
