@@ -210,7 +210,7 @@ TEST_CASE("a full queue ends the session aloud") {
   CHECK(a.counters().lost == 3);
   a.send(text_mail("y"), 0);
   carry();
-  CHECK(told(b) == Strings{"down 1", "up 1", "y"});
+  CHECK(told(b) == Strings{"x", "x", "down 1", "up 1", "y"});
   CHECK(told(a) == Strings{"up 1"});
 }
 
