@@ -20,6 +20,9 @@ class Tokenizer {
  public:
   // Errors: bad_model (a malformed vocabulary) or unsupported (another model or pre-tokenizer).
   static Result<Tokenizer> load(const ModelFile& file);
+  // One without merges, for the simulator and tests: byte b is token b, then one control token for
+  // each name, from 256 on; the first name is EOS. Precondition: names differ and are not empty.
+  static Tokenizer of_bytes(const std::vector<std::string>& control_names);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
