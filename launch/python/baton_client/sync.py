@@ -1,0 +1,176 @@
+"""The synchronous client: a thread serves the socket, callers wait on conditions."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Iterator, Optional
+
+import zmq
+
+from . import sockets
+from .session import Job, Session
+from .types import BatonError, Model, Part, Request, Result, Status
+
+
+class Stream:
+    """One job. Iterate over it for the parts; `result` waits for the end."""
+
+    def __init__(self, client: "Client", job: Job):
+        self._client = client
+        self._job = job
+
+    def __iter__(self) -> Iterator[Part]:
+        while True:
+            part = self.next()
+            if part is None:
+                break
+            yield part
+        if self._job.error:
+            raise self._job.error
+
+    def next(self, timeout: Optional[float] = None) -> Optional[Part]:
+        """The next part; None at the end, or when `timeout` seconds passed without one."""
+        with self._client._changed:
+            self._client._changed.wait_for(lambda: self._job.parts or self._job.finished, timeout)
+            return self._job.parts.popleft() if self._job.parts else None
+
+    @property
+    def finished(self) -> bool:
+        with self._client._changed:
+            return self._job.finished and not self._job.parts
+
+    @property
+    def result(self) -> Result:
+        """Waits for the end. Raises BatonError if the job was refused or failed."""
+        with self._client._changed:
+            self._client._changed.wait_for(lambda: self._job.finished)
+        if self._job.error:
+            raise self._job.error
+        assert self._job.result is not None
+        return self._job.result
+
+    def cancel(self) -> None:
+        self._client._do(lambda session: session.cancel(self._job))
+
+
+class Client:
+    """A session with one server. Thread-safe. Reconnects by itself; streams go on."""
+
+    def __init__(self, endpoint: str = "tcp://127.0.0.1:5757", *, name: str = "baton-client-python",
+                 connect_timeout: float = 5.0, reconnect_timeout: float = 30.0):  # fmt: skip
+        self._endpoint = endpoint
+        self._reconnect_timeout = reconnect_timeout
+        self._session = Session(name)
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._context = zmq.Context()
+        self._socket = sockets.open_socket(self._context, endpoint)
+        self._monitor = self._socket.get_monitor_socket(sockets.MADE | sockets.LOST)
+        self._wake_in = self._context.socket(zmq.PAIR)
+        self._wake_out = self._context.socket(zmq.PAIR)
+        self._wake_in.bind(f"inproc://wake-{id(self)}")
+        self._wake_out.connect(f"inproc://wake-{id(self)}")
+        self._thread = threading.Thread(target=self._serve, name="baton-client", daemon=True)
+        self._thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._session.model is not None, connect_timeout)
+            if self._session.model is not None:
+                return
+        self.close()
+        text = f"no answer from {endpoint} within {connect_timeout} s; is 'baton serve' running there?"
+        raise BatonError("unavailable", text, 1000)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    @property
+    def model(self) -> Model:
+        assert self._session.model is not None
+        return self._session.model
+
+    def submit(self, request: Optional[Request] = None, **fields: Any) -> Stream:
+        """Sends a Request, or one made of keyword arguments."""
+        request = request or Request(**fields)
+        job = self._do(lambda session: session.submit(request))
+        job.changed = self._changed.notify_all  # called with the lock held
+        return Stream(self, job)
+
+    def status(self, timeout: float = 5.0) -> Status:
+        correlation = self._do(lambda session: session.ask_status())
+        with self._changed:
+            statuses = self._session.statuses
+            if not self._changed.wait_for(lambda: correlation in statuses, timeout):
+                raise BatonError("unavailable", f"no status within {timeout} s", 1000)
+            return statuses.pop(correlation)
+
+    def close(self) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        self._wake()
+        self._thread.join()
+        self._socket.disable_monitor()
+        for socket in (self._monitor, self._wake_in, self._wake_out, self._socket):
+            socket.close()
+        self._context.term()
+
+    def _do(self, action: Any) -> Any:
+        with self._changed:
+            value = action(self._session)
+            self._wake()
+        return value
+
+    def _wake(self) -> None:
+        try:
+            self._wake_out.send(b"", zmq.DONTWAIT)
+        except zmq.Again:
+            pass  # enough wake-ups are on their way
+
+    def _serve(self) -> None:
+        poller = zmq.Poller()
+        for socket in (self._socket, self._monitor, self._wake_in):
+            poller.register(socket, zmq.POLLIN)
+        connected, lost_at, beaten_at = False, time.monotonic(), time.monotonic()
+        while not self._stopping:
+            ready = dict(poller.poll(200))
+            with self._changed:
+                if self._monitor in ready:
+                    event = sockets.event_of(self._monitor.recv_multipart())
+                    connected = event == sockets.MADE
+                    if connected:
+                        self._session.connected()
+                    else:
+                        lost_at = time.monotonic()
+                if self._socket in ready:
+                    self._receive_all()
+                if self._wake_in in ready:
+                    self._wake_in.recv()
+                if connected and time.monotonic() - beaten_at > sockets.BEAT_SECONDS:
+                    beaten_at = time.monotonic()
+                    self._session.beat()
+                if not connected and time.monotonic() - lost_at > self._reconnect_timeout:
+                    text = f"the connection to {self._endpoint} was lost"
+                    self._session.fail_all(BatonError("unavailable", text, 1000))
+                if connected:
+                    self._flush()
+                self._changed.notify_all()
+
+    def _receive_all(self) -> None:
+        for _ in range(256):
+            try:
+                self._session.receive(self._socket.recv_multipart(zmq.DONTWAIT))
+            except zmq.Again:
+                return
+
+    def _flush(self) -> None:
+        outbox = self._session.outbox
+        while outbox:
+            try:
+                self._socket.send_multipart(outbox[0], zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            outbox.popleft()

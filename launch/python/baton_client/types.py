@@ -1,0 +1,132 @@
+"""What a program sees: requests, parts of answers, results, status. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+
+class BatonError(Exception):
+    """A refusal or failure: `code` for programs ("busy", "invalid_argument"), `text` for people."""
+
+    def __init__(self, code: str, text: str, retry_after_ms: int = 0):
+        super().__init__(f"{text} ({code})")
+        self.code = code
+        self.text = text
+        self.retry_after_ms = retry_after_ms  # 0: repeating it will not help
+
+
+class TopToken(NamedTuple):
+    id: int
+    logprob: float
+
+
+@dataclass
+class Request:
+    """Give exactly one of `messages`, `text`, `ids`."""
+
+    messages: Sequence[Dict[str, str]] = ()  # {"role": ..., "content": ...}
+    text: str = ""
+    ids: Sequence[int] = ()
+    max_tokens: Optional[int] = None  # None: the rest of the context; 0: score the prompt
+    min_tokens: int = 0
+    temperature: float = 0.0  # 0 = greedy
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Dict[int, float] = field(default_factory=dict)
+    seed: Optional[int] = None
+    top_logprobs: int = -1  # -1 none, 0 of the chosen tokens, k also of the k best
+    prompt_logprobs: int = -1
+    stop: Sequence[str] = ()
+    stop_ids: Sequence[int] = ()
+    ignore_eos: bool = False
+    priority: int = 0
+    deadline_ms: int = 0
+    tenant: str = ""
+    idempotency_key: str = ""
+
+
+@dataclass
+class Part:
+    """A stretch of an answer. `text` never splits a character."""
+
+    ids: List[int]
+    logprobs: List[float]
+    top: List[List[TopToken]]
+    text: str
+
+
+@dataclass
+class Usage:
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    kv_bytes: int = 0  # handed from prefill to decode
+    queue_us: int = 0
+    prefill_us: int = 0
+    transfer_us: int = 0
+    prefill_rank: int = 0
+    decode_rank: int = 0
+    attempts: int = 0  # retries after lost workers
+    weights_version: int = 0
+    exact: bool = True
+    ttft_us: int = 0  # arrival at the gateway to first token sent
+    total_us: int = 0
+
+
+@dataclass
+class Result:
+    prompt_ids: List[int]
+    prompt_logprobs: List[Optional[float]]  # the first is None; empty if not asked for
+    prompt_top: List[List[TopToken]]
+    ids: List[int]
+    logprobs: List[float]
+    top: List[List[TopToken]]
+    text: str
+    finish: str  # stop, length, cancelled, error
+    usage: Usage
+
+
+@dataclass
+class Model:
+    name: str
+    version: str
+    vocabulary: int
+    context: int
+    eos_ids: List[int]
+
+
+@dataclass
+class Worker:
+    rank: int
+    role: str
+    host: str
+    cores: str
+    alive: bool
+    slots: int
+    slots_free: int
+    blocks: int
+    blocks_free: int
+    blocks_quarantined: int
+    queued: int
+    running: int
+    steps: int
+    beat_age_us: int
+
+
+@dataclass
+class Status:
+    model: str
+    version: str
+    ready: bool
+    uptime_us: int
+    clients: int
+    streams: int
+    workers: List[Worker]
+    requests: Dict[str, int]
+    leases: Dict[str, int]
+    counters: Dict[str, int]
