@@ -51,7 +51,7 @@ struct AttentionArgs {
 // Of one tile of 1,024 logits (the last may be shorter).
 inline constexpr std::size_t kVocabTile = 1024;
 struct VocabTile {
-  float max;            // largest logit; NaN if any logit is NaN
+  float max;            // largest logit; NaN if any is NaN or infinite
   float sum;            // of exp(logit - max)
   std::int32_t argmax;  // lowest id with that logit
 };
@@ -106,8 +106,6 @@ struct Ops {
   // stats[t] of tiles t in [tile_begin, tile_end) of n logits.
   void (*vocab_tiles)(const float* logits, std::size_t n, std::size_t tile_begin,
                       std::size_t tile_end, VocabTile* stats);
-  // out[i] = exp(x[i] - max); tile_sums[t] of the tiles of 1,024. out may be x.
-  void (*exp_tiles)(const float* x, std::size_t n, float max, float* out, float* tile_sums);
   // The k largest of x by (value descending, id ascending): ids[0..k), best first; returns how
   // many (k, or n if that is less). NaN counts as -inf.
   std::size_t (*top_k)(const float* x, std::size_t n, std::size_t k, std::int32_t* ids);
@@ -122,7 +120,6 @@ struct Ops {
 
 // Scratch for one thread in one call; 64-byte aligned. Linear: for any number of rows.
 std::size_t linear_scratch_bytes(std::size_t cols) noexcept;
-std::size_t attention_scratch_bytes(std::size_t heads, std::size_t kv_heads,
-                                    std::size_t head_dim) noexcept;
+std::size_t attention_scratch_bytes(std::size_t head_dim) noexcept;
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/ops.h"
+#include "kernels/random.h"
 
 namespace baton {
 
@@ -18,22 +19,6 @@ VocabSummary summarize_vocab(const Ops& ops, const VocabTile* tiles, std::size_t
 inline float log_probability(const VocabSummary& s, float logit) {
   return (logit - s.max) - s.log_sum;
 }
-
-// Philox4x32-10 (Salmon et al. 2011): key = seed, counter = (position, choice, purpose, 0).
-enum class RandomPurpose : std::uint32_t { sample = 0 };
-struct RandomKey {
-  std::uint64_t seed = 0;
-  std::uint32_t position = 0;  // absolute position of the token that is chosen
-  std::uint32_t choice = 0;
-  RandomPurpose purpose = RandomPurpose::sample;
-};
-struct PhiloxBlock {
-  std::uint32_t word[4];
-};
-PhiloxBlock philox4x32_10(const PhiloxBlock& counter, std::uint32_t key0,
-                          std::uint32_t key1) noexcept;
-// Uniform in [0, 1) with 53 bits.
-double uniform(const RandomKey& key) noexcept;
 
 // A token that penalties concern.
 struct TokenCount {

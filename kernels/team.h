@@ -9,8 +9,8 @@ namespace baton {
 
 struct TeamOptions {
   int threads = 1;  // with the caller of run(), >= 1
-  // Pin thread i to core first_core + i and spin in barriers. Only where each thread has a core
-  // of its own: more threads than cores, or cores shared with other ranks, must not pin.
+  // Pin thread i to the (first_core + i)-th core that the process may use, and spin in barriers.
+  // Only where each thread has a core of its own: cores shared with other ranks must not pin.
   bool pin = false;
   int first_core = 0;
 };
@@ -26,7 +26,7 @@ class Team {
   Team& operator=(const Team&) = delete;
 
   int size() const { return threads_; }
-  bool pinned() const { return pinned_; }  // false also if pinning was refused by the system
+  bool pinned() const { return pinned_; }  // false also if there are too few cores
 
   // Calls work(thread, n) on every thread, thread 0 on the caller; returns when all returned. One
   // call is one step: begin it rarely, and meet in barrier() within. Work must not throw.
@@ -50,10 +50,10 @@ class Team {
 
   int threads_;
   bool pinned_ = false;
-  int first_core_;
   bool caller_pinned_ = false;
   RawWork work_ = nullptr;
   void* argument_ = nullptr;
+  std::unique_ptr<int[]> cores_;  // of each thread; -1 if there is none
   std::unique_ptr<Worker[]> workers_;
   alignas(64) std::atomic<std::uint32_t> step_{0};     // raised to start a run
   alignas(64) std::atomic<std::uint32_t> arrived_{0};  // threads in the current barrier

@@ -1,0 +1,118 @@
+#pragma once
+
+#include "kernels/cpu/vec.h"
+
+// exp, log, sin, cos, sigmoid over the vector type: the only ones that numbers are computed with.
+// Largest errors against double precision over the whole domain, from tests/unit/kernels/math_test:
+//   exp      8.5e-8 relative; exp(0) = 1, exp(-inf) = 0, below -87.33654 zero, above 88.72283 inf
+//   log      8.5e-8 relative or absolute; log(1) = 0, log(0) = log(subnormal) = -inf, log(< 0) =
+//   NaN sin,cos  9.5e-8 absolute for |x| <= 65,536; meaningless beyond sigmoid  1.4e-7 relative
+// NaN stays NaN.
+namespace baton::BATON_ISA_NS {
+
+// Nearest integer to x as a float (ties to even) and as an integer; |x| < 2^22.
+struct Rounded {
+  VF value;
+  VI integer;
+};
+BATON_INLINE Rounded split_integer(VF x_times_scale_plus_magic) {
+  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
+  return {sub(x_times_scale_plus_magic, splat(kMagic)),
+          isub(bits_of(x_times_scale_plus_magic), isplat(0x4b400000))};
+}
+BATON_INLINE Rounded nearest(VF x, float scale) {
+  return split_integer(fma(x, splat(scale), splat(12582912.0f)));
+}
+
+BATON_INLINE VF exp_v(VF x) {
+  const VF low = splat(-87.33654f);
+  const VF clamped = vmin(splat(88.72284f), vmax(low, x));  // NaN passes
+  const Rounded n = nearest(clamped, 1.44269504088896341f);
+  VF r = fma(n.value, splat(-0.693359375f), clamped);
+  r = fma(n.value, splat(2.12194440e-4f), r);
+  VF p = splat(1.9875691500e-4f);
+  p = fma(p, r, splat(1.3981999507e-3f));
+  p = fma(p, r, splat(8.3334519073e-3f));
+  p = fma(p, r, splat(4.1665795894e-2f));
+  p = fma(p, r, splat(1.6666665459e-1f));
+  p = fma(p, r, splat(5.0000001201e-1f));
+  const VF e = add(fma(p, mul(r, r), r), splat(1.0f));
+  // 2^n in two factors, so that n = 128 overflows only where the product does.
+  const VI half = sar<1>(n.integer);
+  const VI rest = isub(n.integer, half);
+  const VF scale1 = from_bits(shl<23>(iadd(half, isplat(127))));
+  const VF scale2 = from_bits(shl<23>(iadd(rest, isplat(127))));
+  VF result = mul(mul(e, scale1), scale2);
+  result = select(lt(x, low), zero(), result);
+  return select(lt(splat(88.72283f), x), splat(kInfinity), result);
+}
+
+BATON_INLINE VF log_v(VF x) {
+  const VI bits = bits_of(x);
+  VI exponent = isub(shr<23>(bits), isplat(126));
+  VF m = from_bits(ior(iand(bits, isplat(0x007fffff)), isplat(0x3f000000)));  // [0.5, 1)
+  const VM small = lt(m, splat(0.707106781186547524f));
+  exponent = iselect(small, isub(exponent, isplat(1)), exponent);
+  m = sub(select(small, add(m, m), m), splat(1.0f));
+  const VF e = to_float(exponent);
+  const VF z = mul(m, m);
+  VF p = splat(7.0376836292e-2f);
+  p = fma(p, m, splat(-1.1514610310e-1f));
+  p = fma(p, m, splat(1.1676998740e-1f));
+  p = fma(p, m, splat(-1.2420140846e-1f));
+  p = fma(p, m, splat(1.4249322787e-1f));
+  p = fma(p, m, splat(-1.6668057665e-1f));
+  p = fma(p, m, splat(2.0000714765e-1f));
+  p = fma(p, m, splat(-2.4999993993e-1f));
+  p = fma(p, m, splat(3.3333331174e-1f));
+  VF y = mul(mul(p, m), z);
+  y = fma(e, splat(-2.12194440e-4f), y);
+  y = fma(z, splat(-0.5f), y);
+  VF result = fma(e, splat(0.693359375f), add(m, y));
+  result = select(lt(x, from_bits(isplat(0x00800000))), splat(-kInfinity), result);
+  result = select(lt(x, zero()), from_bits(isplat(0x7fc00000)), result);
+  result = select(eq(x, splat(kInfinity)), x, result);
+  return select(unordered(x), x, result);
+}
+
+// Sine of x + quarter * pi / 2.
+BATON_INLINE VF sin_shifted(VF x, int quarter) {
+  const Rounded n = nearest(x, 0.636619772367581343f);
+  VF r = fma(n.value, splat(-1.57079637050628662109375f), x);
+  r = fma(n.value, splat(4.37113900018624283e-8f), r);
+  r = fma(n.value, splat(-1.71512451000588e-15f), r);
+  const VF z = mul(r, r);
+  VF s = splat(-1.9515295891e-4f);
+  s = fma(s, z, splat(8.3321608736e-3f));
+  s = fma(s, z, splat(-1.6666654611e-1f));
+  s = fma(mul(s, z), r, r);
+  VF c = splat(2.443315711809948e-5f);
+  c = fma(c, z, splat(-1.388731625493765e-3f));
+  c = fma(c, z, splat(4.166664568298827e-2f));
+  c = fma(mul(c, z), z, fma(z, splat(-0.5f), splat(1.0f)));
+  const VI quadrant = iadd(n.integer, isplat(quarter));
+  const VM use_cos = ilt(isplat(0), iand(quadrant, isplat(1)));
+  const VI sign = shl<30>(iand(quadrant, isplat(2)));
+  const VI magnitude = bits_of(select(use_cos, c, s));
+  const VF result = from_bits(iadd(magnitude, sign));
+  return select(unordered(r), r, result);
+}
+BATON_INLINE VF sin_v(VF x) {
+  return sin_shifted(x, 0);
+}
+BATON_INLINE VF cos_v(VF x) {
+  return sin_shifted(x, 1);
+}
+
+BATON_INLINE VF sigmoid_v(VF x) {
+  return div(splat(1.0f), add(splat(1.0f), exp_v(sub(zero(), x))));
+}
+
+// exp of one number, by the same steps.
+BATON_INLINE float exp_one(float x) {
+  alignas(64) float lanes[kLanes];
+  store(lanes, exp_v(splat(x)));
+  return lanes[0];
+}
+
+}  // namespace baton::BATON_ISA_NS
