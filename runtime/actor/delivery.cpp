@@ -21,6 +21,8 @@ Delivery delivery_of(MsgKind kind) noexcept {
     case MsgKind::beat_ack:
     case MsgKind::peer_down:
     case MsgKind::drain:
+    case MsgKind::stop_asked:
+    case MsgKind::stop:
     case MsgKind::link_up:
     case MsgKind::link_down:
     case MsgKind::undeliverable:

@@ -28,6 +28,10 @@ const char* msg_kind_name(MsgKind kind) noexcept {
       return "undeliverable";
     case MsgKind::actor_down:
       return "actor_down";
+    case MsgKind::stop_asked:
+      return "stop_asked";
+    case MsgKind::stop:
+      return "stop";
     case MsgKind::submit:
       return "submit";
     case MsgKind::accepted:

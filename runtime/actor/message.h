@@ -26,6 +26,8 @@ enum class MsgKind : uint16_t {
   link_down = 10,
   undeliverable = 11,
   actor_down = 12,
+  stop_asked = 13,
+  stop = 14,
   // Client and gateway
   submit = 20,
   accepted = 21,
