@@ -120,6 +120,7 @@ struct Ops {
 
 // Scratch for one thread in one call; 64-byte aligned. Linear: for any number of rows.
 std::size_t linear_scratch_bytes(std::size_t cols) noexcept;
-std::size_t attention_scratch_bytes(std::size_t head_dim) noexcept;
+std::size_t attention_scratch_bytes(std::size_t heads, std::size_t kv_heads,
+                                    std::size_t head_dim) noexcept;
 
 }  // namespace baton

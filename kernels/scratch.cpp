@@ -11,8 +11,9 @@ std::size_t linear_scratch_bytes(std::size_t cols) noexcept {
   return wide < kF32Bytes ? kF32Bytes : wide;
 }
 
-// Sixteen queries: scaled q, split and total accumulators, scores of one tile.
-std::size_t attention_scratch_bytes(std::size_t head_dim) noexcept {
+// Sixteen queries, however they are grouped: scaled q, split and total accumulators, and scores of
+// one tile.
+std::size_t attention_scratch_bytes(std::size_t, std::size_t, std::size_t head_dim) noexcept {
   const std::size_t padded = (head_dim + 15) / 16 * 16;
   return 16 * (3 * padded + 64) * sizeof(float);
 }

@@ -72,7 +72,7 @@ std::vector<float> attend(const Ops& ops, const Sequence& s, const std::vector<f
                           const Call& call) {
   const std::size_t width = call.heads * s.layout.head_dim;
   std::vector<float> out(s.tokens * width);
-  Buffer scratch(attention_scratch_bytes(s.layout.head_dim));
+  Buffer scratch(attention_scratch_bytes(call.heads, s.layout.kv_heads, s.layout.head_dim));
   AttentionArgs args;
   args.q = q.data();
   args.out = out.data();
@@ -250,7 +250,7 @@ TEST_CASE("any range of rows and query heads may be given to any thread") {
   const std::vector<float> q = normals(random, 90 * 8 * 64);
   const auto expected = attend(ops(), s, q, {8, 0, 0, 90});
   std::vector<float> out(expected.size());
-  Buffer scratch(attention_scratch_bytes(64));
+  Buffer scratch(attention_scratch_bytes(8, 2, 64));
   const AttentionArgs args{q.data(),       out.data(), 8 * 64, 8 * 64, s.rows.data(),
                            s.pool->data(), layout,     0,      8,      0.125f};
   for (std::size_t row = 0; row < 90;) {
