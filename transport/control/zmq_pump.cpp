@@ -87,7 +87,7 @@ struct ZmqPump::Impl : std::enable_shared_from_this<ZmqPump::Impl> {
       const int more = i + 1 < frames.size() ? ZMQ_SNDMORE : 0;
       if (zmq_send(socket, frames[i].data(), frames[i].size(), ZMQ_DONTWAIT | more) >= 0) continue;
       // A message is refused at its first frame, as a whole.
-      if (errno == EAGAIN) return false;
+      if (errno == EAGAIN && !options.drop_when_full) return false;
       ++unroutable;
       break;
     }

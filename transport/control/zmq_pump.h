@@ -23,6 +23,9 @@ class ZmqPump {
   struct Options {
     size_t outbox_max = 8192;  // messages that wait for the socket
     int burst = 64;            // messages per turn, then others of the loop run
+    // A message for a peer whose pipe is full is dropped and counted, so that one peer that does
+    // not read never holds up the others (ROUTER); otherwise it waits.
+    bool drop_when_full = false;
   };
   // `source_fd`: descriptor of the connection that a message came by, -1 if ZeroMQ does not know.
   using Receive = std::function<void(ZmqFrames frames, int source_fd)>;
@@ -36,7 +39,8 @@ class ZmqPump {
   // Queues a message. False when the outbox is full: the peer does not keep up, or is away.
   bool send(ZmqFrames frames);
   size_t queued() const;
-  // Messages that the socket refused because their peer is gone (ROUTER with mandatory routing).
+  // Messages that the socket refused because their peer is gone (ROUTER with mandatory routing) or,
+  // with drop_when_full, does not read.
   uint64_t unroutable() const;
 
  private:
