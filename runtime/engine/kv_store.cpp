@@ -1,0 +1,44 @@
+#include "runtime/engine/kv_store.h"
+
+#include <cstring>
+#include <utility>
+
+namespace baton {
+
+KvLayout kv_layout_of(const KvGeometry& geometry) {
+  static_assert(static_cast<int>(KvElement::f32) == static_cast<int>(KvDtype::f32));
+  static_assert(static_cast<int>(KvElement::bf16) == static_cast<int>(KvDtype::bf16));
+  static_assert(static_cast<int>(KvElement::f16) == static_cast<int>(KvDtype::f16));
+  KvLayout layout;
+  layout.layers = geometry.layers;
+  layout.kv_heads = geometry.kv_heads;
+  layout.head_dim = geometry.head_dim;
+  layout.block_tokens = geometry.block_tokens;
+  layout.element = static_cast<KvElement>(geometry.dtype);
+  CHECK(layout.block_bytes() == geometry.block_bytes());
+  return layout;
+}
+
+Result<KvStore> KvStore::allocate(const KvGeometry& geometry, uint32_t blocks) {
+  KvStore store;
+  store.geometry_ = geometry;
+  store.layout_ = kv_layout_of(geometry);
+  store.block_bytes_ = geometry.block_bytes();
+  store.blocks_ = blocks;
+  Result<MappedMemory> memory = MappedMemory::allocate(store.block_bytes_ * blocks,
+                                                       {"the KV cache", "lower --kv-cache-bytes"});
+  if (!memory) return memory.error();
+  store.memory_ = std::move(*memory);
+  return store;
+}
+
+void KvStore::fault_in(Compute& compute) {
+  compute.run([this](Team& team) {
+    team.run([this](int thread, int n) {
+      const Share mine = share(memory_.size(), thread, n);
+      std::memset(memory_.data() + mine.begin, 0, mine.end - mine.begin);
+    });
+  });
+}
+
+}  // namespace baton

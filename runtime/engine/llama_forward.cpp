@@ -1,0 +1,289 @@
+#include "runtime/engine/llama_forward.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "kernels/rope.h"
+#include "runtime/base/check.h"
+#include "runtime/engine/scratch_plan.h"
+
+namespace baton {
+namespace {
+
+// Up to this many rows every thread computes all norms for itself: that is cheaper than to meet.
+constexpr std::size_t kRowsAlone = 4;
+// Rows that the wide layers between gate and down take at a time, so that they stay in the cache.
+constexpr std::size_t kFfnRows = 64;
+static_assert(kFfnRows % kQuantRows == 0);
+
+void plan_input(ScratchPlan& plan, LinearInput& input, float*& f32, std::size_t rows,
+                std::size_t cols) {
+  plan.add(f32, rows * cols);
+  plan.add(input.quant.data, cols % kQuantBlock == 0 ? quant_bytes(rows, cols) : 0);
+  input.quant.rows = rows;
+  input.quant.cols = cols;
+  input.stride = cols;
+  input.rows = rows;
+}
+
+LinearInput first_rows(LinearInput input, std::size_t rows) {
+  input.rows = rows;
+  input.quant.rows = rows;
+  return input;
+}
+
+// The f32 side of an input that this component owns.
+float* writable(const LinearInput& input) {
+  return const_cast<float*>(input.f32);
+}
+
+}  // namespace
+
+LlamaForward::LlamaForward(std::shared_ptr<const LlamaWeights> weights, const KvStore& store,
+                           const ForwardOptions& options)
+    : weights_(std::move(weights)),
+      store_(store),
+      ops_(*options.ops),
+      mode_(options.mode),
+      threads_(options.threads),
+      limits_(options.limits),
+      hidden_(weights_->config().hidden),
+      ffn_(weights_->config().ffn),
+      head_dim_(weights_->config().head_dim),
+      group_(weights_->config().heads / weights_->config().kv_heads),
+      query_width_(std::size_t{weights_->config().heads} * head_dim_),
+      kv_width_(weights_->config().kv_width()),
+      qkv_width_(query_width_ + 2 * kv_width_),
+      alone_(static_cast<std::size_t>(options.threads)),
+      scratch_(static_cast<std::size_t>(options.threads)),
+      next_item_(new std::atomic<std::size_t>[weights_->layers().size()]) {}
+
+Result<std::unique_ptr<LlamaForward>> LlamaForward::create(
+    std::shared_ptr<const LlamaWeights> weights, const KvStore& store,
+    const ForwardOptions& options) {
+  std::unique_ptr<LlamaForward> forward(new LlamaForward(std::move(weights), store, options));
+  Result<MappedMemory> memory = forward->allocate();
+  if (!memory) return memory.error();
+  forward->memory_ = std::move(*memory);
+  RopeParams rope;
+  rope.rope_dim = forward->head_dim_;
+  rope.base = forward->weights_->config().rope_base;
+  fill_rope_table(rope, 0, options.limits.context_max, forward->rope_);
+  return forward;
+}
+
+Result<MappedMemory> LlamaForward::allocate() {
+  const std::size_t tokens = limits_.tokens_max;
+  ScratchPlan plan;
+  plan.add(x_, tokens * hidden_);
+  plan.add(qkv_, tokens * qkv_width_);
+  plan.add(gate_, kFfnRows * ffn_);
+  plan.add(up_, kFfnRows * ffn_);
+  plan.add(rope_, limits_.context_max * rope_row_floats(head_dim_));
+  std::vector<float*> f32(3 + alone_.size());
+  plan_input(plan, normed_, f32[0], tokens, hidden_);
+  plan_input(plan, attended_, f32[1], tokens, query_width_);
+  plan_input(plan, activated_, f32[2], tokens, ffn_);
+  const std::size_t bytes =
+      std::max(linear_scratch_bytes(std::max({hidden_, ffn_, query_width_})),
+               attention_scratch_bytes(query_width_ / head_dim_, kv_width_ / head_dim_, head_dim_));
+  for (std::size_t i = 0; i < alone_.size(); ++i) {
+    plan_input(plan, alone_[i], f32[3 + i], kRowsAlone, hidden_);
+    plan.add(scratch_[i], bytes);
+  }
+  Result<MappedMemory> memory =
+      plan.allocate({"the working memory of a step", "lower --max-batched-tokens"});
+  normed_.f32 = f32[0];
+  attended_.f32 = f32[1];
+  activated_.f32 = f32[2];
+  for (std::size_t i = 0; i < alone_.size(); ++i) alone_[i].f32 = f32[3 + i];
+  return memory;
+}
+
+void LlamaForward::begin_step() {
+  for (std::size_t i = 0; i < weights_->layers().size(); ++i) {
+    next_item_[i].store(0, std::memory_order_relaxed);
+  }
+}
+
+void LlamaForward::run(const StepRows& step, const TeamMember& me) {
+  zero_fresh_blocks(step, me);
+  embed(step, me);
+  for (std::size_t layer = 0; layer < weights_->layers().size(); ++layer) {
+    attention(layer, step, me);
+    feed_forward(layer, step.size(), me);
+  }
+}
+
+void LlamaForward::zero_fresh_blocks(const StepRows& step, const TeamMember& me) {
+  const Share mine = me.share_of(step.fresh_blocks().size());
+  for (std::size_t i = mine.begin; i < mine.end; ++i) {
+    const std::span<std::byte> block = store_.block(step.fresh_blocks()[i]);
+    std::memset(block.data(), 0, block.size());
+  }
+}
+
+void LlamaForward::embed(const StepRows& step, const TeamMember& me) {
+  const Share mine = me.share_of(step.size());
+  for (std::size_t i = mine.begin; i < mine.end; ++i) {
+    ops_.embed(weights_->embedding(), static_cast<std::size_t>(step.tokens()[i]), x_ + i * hidden_);
+  }
+  me.meet();
+}
+
+void LlamaForward::attention(std::size_t layer, const StepRows& step, const TeamMember& me) {
+  const LlamaLayer& w = weights_->layers()[layer];
+  const LinearInput in = norm_rows(w.attention_norm, step.size(), w.qkv.reads_quant(mode_), me);
+  const Share tiles = me.share_of(w.qkv.tiles());
+  w.qkv.run(ops_, mode_, in, {qkv_, qkv_width_, false}, tiles.begin, tiles.end,
+            scratch_[static_cast<std::size_t>(me.thread)]);
+  me.meet();
+  attend_all(layer, step, me);
+  add_linear(w.attention_out, first_rows(attended_, step.size()), me);
+}
+
+// x = x + rows . matrix
+void LlamaForward::add_linear(const PackedMatrix& matrix, const LinearInput& in,
+                              const TeamMember& me) {
+  const Share tiles = me.share_of(matrix.tiles());
+  run_linear(ops_, mode_, matrix, in, {x_, hidden_, true}, tiles.begin, tiles.end,
+             scratch_[static_cast<std::size_t>(me.thread)]);
+  me.meet();
+}
+
+LinearInput LlamaForward::norm_rows(const std::vector<float>& weight, std::size_t rows,
+                                    bool quantize, const TeamMember& me) {
+  const bool alone = rows <= kRowsAlone;
+  const LinearInput out =
+      first_rows(alone ? alone_[static_cast<std::size_t>(me.thread)] : normed_, rows);
+  const Share mine = alone ? Share{0, rows} : me.share_of(rows);
+  for (std::size_t r = mine.begin; r < mine.end; ++r) {
+    ops_.rms_norm(x_ + r * hidden_, weight.data(), hidden_, weights_->config().norm_eps,
+                  writable(out) + r * hidden_);
+  }
+  if (quantize && mine.begin < mine.end) {
+    ops_.quantize(out.f32, out.stride, mine.begin, mine.end, 0, hidden_ / kQuantBlock, out.quant);
+  }
+  if (!alone) me.meet();
+  return out;
+}
+
+// Attention of all tokens: threads take (run of tokens, kv-head) items, the longest first. Where
+// tokens may be of one sequence all keys and values are written before anybody reads them; where
+// each has a sequence of its own, whoever takes an item writes them too.
+void LlamaForward::attend_all(std::size_t layer, const StepRows& step, const TeamMember& me) {
+  const std::size_t kv_heads = kv_width_ / head_dim_;
+  if (!step.independent()) {
+    const Share mine = me.share_of(step.size());
+    rotate_and_write(layer, step,
+                     {static_cast<uint32_t>(mine.begin), static_cast<uint32_t>(mine.end)},
+                     {0, kv_heads});
+    me.meet();
+  }
+  const std::size_t items = step.runs().size() * kv_heads;
+  for (std::size_t i = next_item_[layer]++; i < items; i = next_item_[layer]++) {
+    const TokenRun tokens = step.runs()[step.runs().size() - 1 - i / kv_heads];
+    const std::size_t kv_head = i % kv_heads;
+    if (step.independent()) rotate_and_write(layer, step, tokens, {kv_head, kv_head + 1});
+    attend(layer, step, tokens, kv_head, me.thread);
+  }
+  me.meet();
+  const bool quantize = reads_quant(weights_->layers()[layer].attention_out, mode_);
+  if (quantize && group_ * head_dim_ % kQuantBlock != 0) {  // attend() could not
+    const Share mine = me.share_of(step.size());
+    ops_.quantize(attended_.f32, attended_.stride, mine.begin, mine.end, 0,
+                  query_width_ / kQuantBlock, attended_.quant);
+    me.meet();
+  }
+}
+
+void LlamaForward::rotate_and_write(std::size_t layer, const StepRows& step, TokenRun tokens,
+                                    Share kv_heads) {
+  const std::size_t count = kv_heads.end - kv_heads.begin;
+  for (std::size_t t = tokens.begin; t < tokens.end; ++t) {
+    float* row = qkv_ + t * qkv_width_;
+    const float* table =
+        rope_ + static_cast<std::size_t>(step.kv()[t].position) * rope_row_floats(head_dim_);
+    ops_.rope(row + kv_heads.begin * group_ * head_dim_, count * group_, head_dim_, head_dim_,
+              table);
+    ops_.rope(row + query_width_ + kv_heads.begin * head_dim_, count, head_dim_, head_dim_, table);
+  }
+  KvWriteArgs args;
+  args.k = qkv_ + query_width_;
+  args.v = qkv_ + query_width_ + kv_width_;
+  args.k_stride = qkv_width_;
+  args.v_stride = qkv_width_;
+  args.rows = step.kv().data();
+  args.pool = store_.pool();
+  args.layout = store_.layout();
+  args.layer = layer;
+  ops_.kv_write(args, tokens.begin, tokens.end, kv_heads.begin, kv_heads.end);
+}
+
+void LlamaForward::attend(std::size_t layer, const StepRows& step, TokenRun tokens,
+                          std::size_t kv_head, int thread) {
+  AttentionArgs args;
+  args.q = qkv_;
+  args.out = writable(attended_);
+  args.q_stride = qkv_width_;
+  args.out_stride = query_width_;
+  args.rows = step.kv().data();
+  args.pool = store_.pool();
+  args.layout = store_.layout();
+  args.layer = layer;
+  args.heads = query_width_ / head_dim_;
+  args.scale = 1.0f / std::sqrt(static_cast<float>(head_dim_));
+  const std::size_t head = kv_head * group_;
+  ops_.attention(args, tokens.begin, tokens.end, head, head + group_,
+                 scratch_[static_cast<std::size_t>(thread)]);
+  const std::size_t columns = group_ * head_dim_;
+  if (columns % kQuantBlock == 0 && reads_quant(weights_->layers()[layer].attention_out, mode_)) {
+    const std::size_t block = columns / kQuantBlock;
+    ops_.quantize(attended_.f32, attended_.stride, tokens.begin, tokens.end, kv_head * block,
+                  (kv_head + 1) * block, attended_.quant);
+  }
+}
+
+// x = x + down(silu(gate(h)) * up(h)), h = norm(x). A thread takes the same columns of gate, up and
+// what `down` reads, in blocks of 32, so that nobody waits in between.
+void LlamaForward::feed_forward(std::size_t layer, std::size_t rows, const TeamMember& me) {
+  const LlamaLayer& w = weights_->layers()[layer];
+  const bool quantize = reads_quant(w.gate, mode_) || reads_quant(w.up, mode_);
+  const LinearInput in = norm_rows(w.ffn_norm, rows, quantize, me);
+  const Share blocks = me.share_of((ffn_ + kQuantBlock - 1) / kQuantBlock);
+  if (blocks.begin < blocks.end) {
+    for (std::size_t row = 0; row < rows; row += kFfnRows) {
+      gate_up(w, in, row, std::min(kFfnRows, rows - row), blocks, me.thread);
+    }
+  }
+  me.meet();
+  add_linear(w.down, first_rows(activated_, rows), me);
+}
+
+void LlamaForward::gate_up(const LlamaLayer& layer, const LinearInput& in, std::size_t row,
+                           std::size_t count, Share blocks, int thread) {
+  constexpr std::size_t kTilesPerBlock = kQuantBlock / kTileRows;
+  const LinearInput part{in.f32 + row * in.stride, in.stride, quant_view(in.quant, row, count),
+                         count};
+  const std::size_t begin = blocks.begin * kTilesPerBlock;
+  std::byte* scratch = scratch_[static_cast<std::size_t>(thread)];
+  run_linear(ops_, mode_, layer.gate, part, {gate_, ffn_, false}, begin,
+             std::min(blocks.end * kTilesPerBlock, layer.gate.tiles()), scratch);
+  run_linear(ops_, mode_, layer.up, part, {up_, ffn_, false}, begin,
+             std::min(blocks.end * kTilesPerBlock, layer.up.tiles()), scratch);
+  const bool quantize = reads_quant(layer.down, mode_);
+  const std::size_t column = blocks.begin * kQuantBlock;
+  const std::size_t columns = std::min(blocks.end * kQuantBlock, ffn_) - column;
+  for (std::size_t r = 0; r < count; ++r) {
+    float* out = quantize ? gate_ + r * ffn_ : writable(activated_) + (row + r) * ffn_;
+    ops_.silu_mul(gate_ + r * ffn_ + column, up_ + r * ffn_ + column, columns, out + column);
+  }
+  if (quantize) {
+    ops_.quantize(gate_, ffn_, 0, count, blocks.begin, blocks.end,
+                  quant_view(activated_.quant, row, count));
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "kernels/team.h"
+#include "runtime/base/result.h"
+#include "runtime/engine/kv_store.h"
+#include "runtime/engine/linear.h"
+#include "runtime/engine/llama_weights.h"
+#include "runtime/engine/mapped_memory.h"
+#include "runtime/engine/step_rows.h"
+
+namespace baton {
+
+struct ForwardOptions {
+  const Ops* ops = nullptr;
+  ActivationMode mode = ActivationMode::int8;
+  int threads = 1;
+  StepLimits limits;
+};
+
+// A thread of the team within a step.
+struct TeamMember {
+  Team& team;
+  int thread;
+  int n;
+
+  Share share_of(std::size_t count) const { return share(count, thread, n); }
+  void meet() const { team.barrier(); }
+};
+
+// The layers of a Llama model over the tokens of a step: from token ids to the residual stream
+// behind the last layer, reading and writing the KV store. Owns all working memory, sized at start.
+//
+// Threads divide outputs only, never a sum, so a token's bits depend on nothing but the tokens of
+// its own sequence before it (numerics.md): not on the step's other rows, nor on chunks, threads or
+// instruction set. Used on the compute thread and its team, one step at a time.
+class LlamaForward {
+ public:
+  static Result<std::unique_ptr<LlamaForward>> create(std::shared_ptr<const LlamaWeights> weights,
+                                                      const KvStore& store,
+                                                      const ForwardOptions& options);
+
+  // Called by the leader before its team runs a step.
+  void begin_step();
+  // Called by every thread of the team; ends with a barrier.
+  void run(const StepRows& step, const TeamMember& me);
+
+  // (tokens of the step, hidden)
+  const float* residual() const { return x_; }
+
+ private:
+  LlamaForward(std::shared_ptr<const LlamaWeights> weights, const KvStore& store,
+               const ForwardOptions& options);
+  Result<MappedMemory> allocate();
+
+  // The steps of the pass, each by all threads. Those whose result others read end with a barrier.
+  void zero_fresh_blocks(const StepRows& step, const TeamMember& me);
+  void embed(const StepRows& step, const TeamMember& me);
+  void attention(std::size_t layer, const StepRows& step, const TeamMember& me);
+  void feed_forward(std::size_t layer, std::size_t rows, const TeamMember& me);
+  LinearInput norm_rows(const std::vector<float>& weight, std::size_t rows, bool quantize,
+                        const TeamMember& me);
+  void attend_all(std::size_t layer, const StepRows& step, const TeamMember& me);
+  void add_linear(const PackedMatrix& matrix, const LinearInput& in, const TeamMember& me);
+
+  // Parts of one thread.
+  void rotate_and_write(std::size_t layer, const StepRows& step, TokenRun tokens, Share kv_heads);
+  void attend(std::size_t layer, const StepRows& step, TokenRun tokens, std::size_t kv_head,
+              int thread);
+  void gate_up(const LlamaLayer& layer, const LinearInput& in, std::size_t row, std::size_t count,
+               Share blocks, int thread);
+
+  std::shared_ptr<const LlamaWeights> weights_;
+  const KvStore& store_;
+  const Ops& ops_;
+  const ActivationMode mode_;
+  const int threads_;
+  const StepLimits limits_;
+  const std::size_t hidden_;
+  const std::size_t ffn_;
+  const std::size_t head_dim_;
+  const std::size_t group_;        // query heads of one kv-head
+  const std::size_t query_width_;  // heads * head_dim
+  const std::size_t kv_width_;     // kv_heads * head_dim
+  const std::size_t qkv_width_;
+
+  MappedMemory memory_;              // of everything below
+  float* x_ = nullptr;               // (tokens, hidden) residual stream
+  LinearInput normed_;               // (tokens, hidden)
+  float* qkv_ = nullptr;             // (tokens, query_width + 2 * kv_width)
+  LinearInput attended_;             // (tokens, query_width)
+  LinearInput activated_;            // (tokens, ffn); f32 only for layers that read it
+  float* gate_ = nullptr;            // (kFfnRows, ffn)
+  float* up_ = nullptr;              // (kFfnRows, ffn)
+  float* rope_ = nullptr;            // (positions, 2 * head_dim)
+  std::vector<LinearInput> alone_;   // per thread (kRowsAlone, hidden)
+  std::vector<std::byte*> scratch_;  // per thread, of ops
+  std::unique_ptr<std::atomic<std::size_t>[]> next_item_;  // per layer: attention is shared out
+};
+
+}  // namespace baton

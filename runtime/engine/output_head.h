@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "kernels/sampling.h"
+#include "runtime/base/result.h"
+#include "runtime/engine/linear.h"
+#include "runtime/engine/llama_forward.h"
+#include "runtime/engine/llama_weights.h"
+#include "runtime/engine/mapped_memory.h"
+#include "runtime/engine/step_rows.h"
+
+namespace baton {
+
+// From the residual stream to logits: final norm and output matrix, only for the tokens that need
+// them, kLogitRows at a time, so that memory does not grow with the length of a scored prompt.
+// Owns that memory. Used as LlamaForward is.
+class OutputHead {
+ public:
+  static constexpr std::size_t kLogitRows = 64;
+
+  // Gets each wanted row of logits once, on some thread of the team; index counts step.wanted().
+  // If the summary is not finite, neither are the logits, or what they were computed from.
+  using Consumer = std::function<void(int thread, std::size_t index, std::span<const float> logits,
+                                      const VocabSummary& summary)>;
+
+  static Result<std::unique_ptr<OutputHead>> create(std::shared_ptr<const LlamaWeights> weights,
+                                                    const ForwardOptions& options);
+
+  // Called by every thread of the team, after LlamaForward::run.
+  void run(const float* residual, const StepRows& step, const TeamMember& me,
+           const Consumer& consumer);
+
+ private:
+  OutputHead(std::shared_ptr<const LlamaWeights> weights, const ForwardOptions& options);
+  Result<MappedMemory> allocate();
+
+  void norm(const float* residual, std::span<const WantedLogits> wanted, const TeamMember& me);
+  void score(std::size_t rows, const TeamMember& me);
+  VocabSummary summary(std::size_t row) const;
+
+  std::shared_ptr<const LlamaWeights> weights_;
+  const Ops& ops_;
+  const ActivationMode mode_;
+  const std::size_t hidden_;
+  const std::size_t vocabulary_;
+  const std::size_t vocab_tiles_;
+
+  MappedMemory memory_;  // of what follows
+  LinearInput normed_;   // (kLogitRows, hidden)
+  float* normed_f32_ = nullptr;
+  float* logits_ = nullptr;     // (kLogitRows, vocabulary)
+  VocabTile* tiles_ = nullptr;  // (kLogitRows, vocab_tiles)
+  uint8_t* finite_ = nullptr;   // (kLogitRows) the normed row is
+  std::vector<std::byte*> scratch_;
+};
+
+}  // namespace baton
