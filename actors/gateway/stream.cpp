@@ -49,8 +49,8 @@ void Stream::commit(Choice& choice, const TokenEntry& entry, const ActorId& send
   if (entry.seq > choice.epoch_first) choice.holder = sender;
   if (entry.has_token) {
     choice.result.ids.push_back(entry.id);
-    choice.result.logprobs.push_back(entry.logprob);
-    choice.result.top.push_back(entry.top);
+    if (options_.logprobs) choice.result.logprobs.push_back(entry.logprob);
+    if (options_.top) choice.result.top.push_back(entry.top);
     add_text(choice, entry);
   }
   if (choice.stops.matched()) {
@@ -158,8 +158,10 @@ ClientTokens Stream::stretch(uint32_t index, uint32_t from, uint32_t to) const {
   part.choice = index;
   part.seq = from;
   part.ids.assign(all.ids.begin() + from, all.ids.begin() + to);
-  part.logprobs.assign(all.logprobs.begin() + from, all.logprobs.begin() + to);
-  part.top.assign(all.top.begin() + from, all.top.begin() + to);
+  if (options_.logprobs) {
+    part.logprobs.assign(all.logprobs.begin() + from, all.logprobs.begin() + to);
+  }
+  if (options_.top) part.top.assign(all.top.begin() + from, all.top.begin() + to);
   part.text = all.text.substr(start, end - start);
   return part;
 }

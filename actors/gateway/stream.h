@@ -29,6 +29,8 @@ struct StreamOptions {
   uint32_t choices = 1;
   uint32_t min_tokens = 0;  // stop strings count from the text of the next token on
   size_t held_max = 0;      // entries held per choice
+  bool logprobs = false;    // keep the tokens' log-probabilities
+  bool top = false;         // and those of the best alternatives
 };
 
 // The commit point of one request: owns what its client gets. The gateway hands it every entry that

@@ -152,8 +152,9 @@ struct ClientDone {
   BATON_FIELDS(job, choices, prompt_ids, prompt_logprobs, prompt_top, usage, ttft_us, total_us)
 };
 
-// Client -> gateway: send what follows `after_seq` of the job again (after a reconnect), or its
-// terminal event, as long as it is kept.
+// Client -> gateway: send the job's stream again from token `after_seq` on (the number of tokens
+// that the client has: 0 = from the start) and its terminal event, as long as they are kept. After a
+// reconnect a job's stream stands still until its client fetches it.
 struct Fetch {
   static constexpr MsgKind kind = MsgKind::fetch;
   uint64_t job = 0;
@@ -197,6 +198,14 @@ struct ClientBadFrame {
   BATON_FIELDS(refusal)
 };
 
+// Client -> gateway: which model is served? Answered by ModelReply; needs no session.
+struct ModelQuery {
+  static constexpr MsgKind kind = MsgKind::model_query;
+  bool reserved = false;
+  BATON_FIELDS(reserved)
+};
+
+// Client -> gateway: how is the cluster? Answered by StatusReply; needs no session.
 struct StatusQuery {
   static constexpr MsgKind kind = MsgKind::status_query;
   bool reserved = false;

@@ -51,12 +51,20 @@ class ActorOf<Derived, MessageList<Ms...>> : public Actor {
     return (try_one<Ms>(context, mail) || ...);
   }
 
+ protected:
+  // A message of this actor whose body does not decode; it is dropped after this. For those that
+  // owe the sender an answer.
+  virtual void undecodable(Context&, const Envelope&, const Error&) {}
+
  private:
   template <Message M>
   bool try_one(Context& context, const Mail& mail) {
     if (mail.envelope.kind != M::kind) return false;
     Result<M> message = decode_body<M>(mail.body, limits_);
-    if (!message.ok()) return false;
+    if (!message.ok()) {
+      undecodable(context, mail.envelope, message.error());
+      return false;
+    }
     static_cast<Derived*>(this)->on(context, mail.envelope, *message);
     return true;
   }

@@ -11,8 +11,8 @@ namespace baton {
 
 // Where a message belongs, beside its fields; copied into the envelope.
 struct Routing {
-  RequestId request;
-  Epoch epoch;
+  RequestId request = {};
+  Epoch epoch = {};
   uint64_t correlation = 0;
   Micros remaining_us = kNever;
 };

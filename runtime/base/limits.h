@@ -64,6 +64,7 @@ struct Limits {
 
   // Results kept for a client that comes back (Fetch)
   size_t results_kept_max = 1024;
+  size_t results_bytes_max = size_t{256} << 20;
   Micros results_ttl_us = 300 * kSecond;
 };
 
