@@ -38,8 +38,7 @@ bool supported(std::uint32_t type_id) {
     case TensorType::q4_0:
     case TensorType::q4_1:
     case TensorType::q8_0:
-    case TensorType::bf16:
-      return true;
+    case TensorType::bf16: return true;
   }
   return false;
 }
@@ -49,22 +48,17 @@ std::uint64_t fixed_size(MetaType type) {
   switch (type) {
     case MetaType::u8:
     case MetaType::i8:
-    case MetaType::boolean:
-      return 1;
+    case MetaType::boolean: return 1;
     case MetaType::u16:
-    case MetaType::i16:
-      return 2;
+    case MetaType::i16: return 2;
     case MetaType::u32:
     case MetaType::i32:
-    case MetaType::f32:
-      return 4;
+    case MetaType::f32: return 4;
     case MetaType::u64:
     case MetaType::i64:
-    case MetaType::f64:
-      return 8;
+    case MetaType::f64: return 8;
     case MetaType::string:
-    case MetaType::array:
-      return 0;
+    case MetaType::array: return 0;
   }
   return 0;
 }

@@ -22,14 +22,12 @@ bool is_integer(MetaType type) {
     case MetaType::u32:
     case MetaType::i32:
     case MetaType::u64:
-    case MetaType::i64:
-      return true;
+    case MetaType::i64: return true;
     case MetaType::f32:
     case MetaType::f64:
     case MetaType::boolean:
     case MetaType::string:
-    case MetaType::array:
-      return false;
+    case MetaType::array: return false;
   }
   return false;
 }
@@ -37,34 +35,19 @@ bool is_integer(MetaType type) {
 // One integer, widened; `size` gets its bytes. A u64 beyond 2^63 - 1 comes out negative.
 std::int64_t load_integer(MetaType type, const std::byte* from, std::size_t& size) {
   switch (type) {
-    case MetaType::u8:
-      size = 1;
-      return load<std::uint8_t>(from);
-    case MetaType::i8:
-      size = 1;
-      return load<std::int8_t>(from);
-    case MetaType::u16:
-      size = 2;
-      return load<std::uint16_t>(from);
-    case MetaType::i16:
-      size = 2;
-      return load<std::int16_t>(from);
-    case MetaType::u32:
-      size = 4;
-      return load<std::uint32_t>(from);
-    case MetaType::i32:
-      size = 4;
-      return load<std::int32_t>(from);
+    case MetaType::u8: size = 1; return load<std::uint8_t>(from);
+    case MetaType::i8: size = 1; return load<std::int8_t>(from);
+    case MetaType::u16: size = 2; return load<std::uint16_t>(from);
+    case MetaType::i16: size = 2; return load<std::int16_t>(from);
+    case MetaType::u32: size = 4; return load<std::uint32_t>(from);
+    case MetaType::i32: size = 4; return load<std::int32_t>(from);
     case MetaType::u64:
-    case MetaType::i64:
-      size = 8;
-      return load<std::int64_t>(from);
+    case MetaType::i64: size = 8; return load<std::int64_t>(from);
     case MetaType::f32:
     case MetaType::f64:
     case MetaType::boolean:
     case MetaType::string:
-    case MetaType::array:
-      break;
+    case MetaType::array: break;
   }
   CHECK_MSG(false, "not an integer type");
   return 0;
@@ -79,18 +62,12 @@ std::string_view load_string(const std::byte* from) {
 
 const char* tensor_type_name(TensorType type) noexcept {
   switch (type) {
-    case TensorType::f32:
-      return "F32";
-    case TensorType::f16:
-      return "F16";
-    case TensorType::q4_0:
-      return "Q4_0";
-    case TensorType::q4_1:
-      return "Q4_1";
-    case TensorType::q8_0:
-      return "Q8_0";
-    case TensorType::bf16:
-      return "BF16";
+    case TensorType::f32: return "F32";
+    case TensorType::f16: return "F16";
+    case TensorType::q4_0: return "Q4_0";
+    case TensorType::q4_1: return "Q4_1";
+    case TensorType::q8_0: return "Q8_0";
+    case TensorType::bf16: return "BF16";
   }
   return "unknown";
 }
@@ -99,29 +76,22 @@ std::uint32_t tensor_block_elements(TensorType type) noexcept {
   switch (type) {
     case TensorType::q4_0:
     case TensorType::q4_1:
-    case TensorType::q8_0:
-      return 32;
+    case TensorType::q8_0: return 32;
     case TensorType::f32:
     case TensorType::f16:
-    case TensorType::bf16:
-      return 1;
+    case TensorType::bf16: return 1;
   }
   return 1;
 }
 
 std::uint32_t tensor_block_bytes(TensorType type) noexcept {
   switch (type) {
-    case TensorType::f32:
-      return 4;
+    case TensorType::f32: return 4;
     case TensorType::f16:
-    case TensorType::bf16:
-      return 2;
-    case TensorType::q4_0:
-      return 18;
-    case TensorType::q4_1:
-      return 20;
-    case TensorType::q8_0:
-      return 34;
+    case TensorType::bf16: return 2;
+    case TensorType::q4_0: return 18;
+    case TensorType::q4_1: return 20;
+    case TensorType::q8_0: return 34;
   }
   return 1;
 }

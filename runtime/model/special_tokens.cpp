@@ -42,18 +42,17 @@ std::optional<TokenId> SpecialTokens::exact(std::string_view text) const {
   return nodes_[node].id;
 }
 
-std::optional<SpecialTokens::Match> SpecialTokens::find(std::string_view text,
-                                                        std::size_t at) const {
+std::optional<SpecialSpan> SpecialTokens::find(std::string_view text, std::size_t at) const {
   for (; at < text.size(); ++at) {
     if (!starts_[static_cast<unsigned char>(text[at])]) continue;
-    std::optional<Match> longest;
+    std::optional<SpecialSpan> longest;
     std::uint32_t node = 0;
     for (std::size_t end = at; end < text.size();) {
       const std::optional<std::uint32_t> next = child(node, text[end]);
       if (!next) break;
       node = *next;
       ++end;
-      if (nodes_[node].id >= 0) longest = Match{at, end - at, nodes_[node].id};
+      if (nodes_[node].id >= 0) longest = SpecialSpan{at, end - at, nodes_[node].id};
     }
     if (longest) return longest;
   }

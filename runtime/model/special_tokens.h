@@ -7,24 +7,19 @@
 #include <vector>
 
 #include "runtime/base/ids.h"
+#include "runtime/model/tokenizer.h"
 
 namespace baton {
 
 // Finds the strings of special tokens in text. Immutable once filled, then thread-safe.
 class SpecialTokens {
  public:
-  struct Match {
-    std::size_t start = 0;
-    std::size_t size = 0;
-    TokenId id = -1;
-  };
-
   // Precondition: text is not empty and was not added before.
   void add(std::string_view text, TokenId id);
   bool empty() const { return nodes_.size() == 1; }
   std::optional<TokenId> exact(std::string_view text) const;
   // The first place, from `at` on, where one starts, and the longest that starts there.
-  std::optional<Match> find(std::string_view text, std::size_t at) const;
+  std::optional<SpecialSpan> find(std::string_view text, std::size_t at) const;
 
  private:
   struct Node {

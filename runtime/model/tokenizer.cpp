@@ -52,7 +52,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, bool parse
   };
   const SpecialTokens& specials = parse_special ? state_->all_special : state_->user_defined;
   for (std::size_t at = 0; at < text.size();) {
-    std::optional<SpecialTokens::Match> special;
+    std::optional<SpecialSpan> special;
     if (!specials.empty()) special = specials.find(text, at);
     const std::size_t end = special ? special->start : text.size();
     if (end > at) {
@@ -101,6 +101,10 @@ bool Tokenizer::is_control(TokenId id) const {
 
 std::optional<TokenId> Tokenizer::special(std::string_view text) const {
   return state_->all_special.exact(text);
+}
+
+std::optional<SpecialSpan> Tokenizer::find_special(std::string_view text, std::size_t at) const {
+  return state_->all_special.find(text, at);
 }
 
 std::optional<TokenId> Tokenizer::bos() const {

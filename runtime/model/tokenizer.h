@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,6 +14,13 @@
 #include "runtime/model/model_file.h"
 
 namespace baton {
+
+// Where the string of a special token stands in a text.
+struct SpecialSpan {
+  std::size_t start = 0;
+  std::size_t size = 0;
+  TokenId id = -1;
+};
 
 // A byte-level BPE tokenizer read from a model file. Owns copies of all it needs, so the file may
 // be closed. Immutable after load: every const member is thread-safe (the worker pool encodes).
@@ -46,6 +54,8 @@ class Tokenizer {
   bool is_control(TokenId id) const;  // precondition: contains(id)
   // The id of a control or user-defined token by its text.
   std::optional<TokenId> special(std::string_view text) const;
+  // The first of them in a text from `at` on, the longest where several start.
+  std::optional<SpecialSpan> find_special(std::string_view text, std::size_t at) const;
 
   std::optional<TokenId> bos() const;
   std::optional<TokenId> eos() const;

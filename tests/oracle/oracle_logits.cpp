@@ -1,7 +1,8 @@
 // Writes result lines (JSONL, for check.py) of the suites that need a forward pass, from a
 // CpuEngine that packs the prompts of several cases into one step and decodes all cases in one
 // batch.
-//   oracle_logits MODEL [--activations f32|int8] SUITE     SUITE: logits, tiny
+//   oracle_logits MODEL [--activations f32|int8] [--kv-dtype f32|bf16|f16] SUITE...
+// SUITE is logits or tiny.
 // A tiny model's cases are those whose name, with dashes for spaces, is the name of its file. The
 // cases are read from $BATON_ORACLE, by default tests/oracle/data of the source tree.
 
@@ -197,7 +198,46 @@ void print(const std::string& suite, const Case& c) {
   std::puts(write_json(line).c_str());
 }
 
-void run(const std::string& path, ActivationMode mode, const std::string& suite) {
+struct Arguments {
+  std::string model;
+  ActivationMode mode = ActivationMode::int8;
+  KvDtype kv_dtype = KvDtype::bf16;
+  std::vector<std::string> suites;
+};
+
+Arguments parse(int argc, char** argv) {
+  const std::map<std::string, ActivationMode> modes = {{"f32", ActivationMode::f32},
+                                                       {"int8", ActivationMode::int8}};
+  const std::map<std::string, KvDtype> dtypes = {
+      {"f32", KvDtype::f32}, {"bf16", KvDtype::bf16}, {"f16", KvDtype::f16}};
+  Arguments out;
+  std::string kv_dtype;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const std::string value = i + 1 < argc ? argv[i + 1] : "";
+    if (argument == "--activations") {
+      if (!modes.contains(value)) fail("--activations takes f32 or int8");
+      out.mode = modes.at(value);
+      ++i;
+    } else if (argument == "--kv-dtype") {
+      if (!dtypes.contains(value)) fail("--kv-dtype takes f32, bf16 or f16");
+      kv_dtype = value;
+      ++i;
+    } else if (out.model.empty()) {
+      out.model = argument;
+    } else {
+      out.suites.push_back(argument);
+    }
+  }
+  if (out.suites.empty()) {
+    fail("usage: oracle_logits MODEL [--activations f32|int8] [--kv-dtype f32|bf16|f16] SUITE...");
+  }
+  out.kv_dtype = kv_dtype.empty() ? default_kv_dtype(out.mode) : dtypes.at(kv_dtype);
+  return out;
+}
+
+void run(const Arguments& arguments, const std::string& suite) {
+  const std::string& path = arguments.model;
   if (suite != "logits" && suite != "tiny") {
     fail("the suite is '" + suite + "'; expected logits or tiny");
   }
@@ -208,8 +248,8 @@ void run(const std::string& path, ActivationMode mode, const std::string& suite)
   const ModelFile file = must(ModelFile::open(path), "the model");
   const auto weights = must(LlamaWeights::load(file, *compute), "the model");
   CpuEngineOptions options;
-  options.activations = mode;
-  options.kv_dtype = default_kv_dtype(mode);
+  options.activations = arguments.mode;
+  options.kv_dtype = arguments.kv_dtype;
   std::mutex mutex;
   options.on_logits = [&](uint64_t key, std::span<const float> logits) {
     const std::lock_guard lock(mutex);
@@ -222,27 +262,11 @@ void run(const std::string& path, ActivationMode mode, const std::string& suite)
   for (const Case& c : cases) print(suite, c);
 }
 
-int run_main(int argc, char** argv) {
-  std::vector<std::string> names;
-  ActivationMode mode = ActivationMode::int8;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument != "--activations") {
-      names.push_back(argument);
-      continue;
-    }
-    const std::string value = i + 1 < argc ? argv[++i] : "";
-    if (value != "f32" && value != "int8") fail("--activations takes f32 or int8");
-    mode = value == "f32" ? ActivationMode::f32 : ActivationMode::int8;
-  }
-  if (names.size() < 2) fail("usage: oracle_logits MODEL [--activations f32|int8] SUITE...");
-  for (std::size_t i = 1; i < names.size(); ++i) run(names[0], mode, names[i]);
-  return 0;
-}
-
 }  // namespace
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  return baton::run_main(argc, argv);
+  const baton::Arguments arguments = baton::parse(argc, argv);
+  for (const std::string& suite : arguments.suites) baton::run(arguments, suite);
+  return 0;
 }
