@@ -10,7 +10,7 @@ namespace baton {
 Mailbox::Mailbox(const Limits& limits)
     : work_max_(limits.mailbox_work_max), hard_max_(limits.mailbox_hard_max) {}
 
-Mailbox::Outcome Mailbox::push(Mail mail) {
+Mailbox::Outcome Mailbox::push(Mail&& mail) {
   const Delivery delivery = delivery_of(mail.envelope.kind);
   const std::lock_guard lock(mutex_);
   if (closed_) return {Pushed::closed, false};

@@ -27,8 +27,8 @@ class Mailbox {
     // none until the owner has found the mailbox empty.
     bool wake = false;
   };
-  // thread-safe
-  Outcome push(Mail mail);
+  // Moves from `mail` only when it accepts it. thread-safe
+  Outcome push(Mail&& mail);
 
   // Moves up to `max` messages to `out` (which is cleared), control first. An empty result ends
   // the drain: the next push asks for a new one. Owner thread only.

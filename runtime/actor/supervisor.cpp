@@ -123,7 +123,7 @@ void Supervisor::announce_down(const ActorId& actor, const std::string& reason) 
   }
 }
 
-Mailbox::Outcome Supervisor::push(Mail mail) {
+Mailbox::Outcome Supervisor::push(Mail&& mail) {
   const auto found = slots_.find(mail.envelope.to.slot);
   if (found == slots_.end()) return {Pushed::closed, false};
   return found->second.mailbox->push(std::move(mail));
@@ -138,12 +138,12 @@ void Supervisor::dispatch(const Mail& mail) {
   const auto found = slots_.find(to.slot);
   if (found == slots_.end() || !found->second.actor) {
     ++counts_.undeliverable;
-    return bounce(mail, false);
+    return bounce(mail.envelope, false);
   }
   Slot& slot = found->second;
   if (to.incarnation != kAnyIncarnation && to.incarnation != slot.incarnation) {
     ++(to.incarnation < slot.incarnation ? counts_.stale : counts_.undeliverable);
-    return bounce(mail, false);
+    return bounce(mail.envelope, false);
   }
   if (mail.envelope.kind == MsgKind::timer && !timers_.take({mail.envelope.correlation})) return;
 
@@ -163,8 +163,7 @@ void Supervisor::dispatch(const Mail& mail) {
   restart(to.slot, slot, reason);
 }
 
-void Supervisor::bounce(const Mail& mail, bool full) {
-  const Envelope& came = mail.envelope;
+void Supervisor::bounce(const Envelope& came, bool full) {
   if (!delivery_of(came.kind).bounces || came.from.slot == 0) return;
   Mail back;
   back.envelope.kind = Undeliverable::kind;
@@ -200,6 +199,10 @@ std::vector<uint32_t> Supervisor::expire_timers() {
 void Supervisor::fail(uint32_t slot, const std::string& reason) {
   Slot& failed = slots_.at(slot);
   if (failed.actor) restart(slot, failed, reason);
+}
+
+void Supervisor::close() {
+  for (auto& [number, slot] : slots_) slot.mailbox->close();
 }
 
 std::vector<uint32_t> Supervisor::slots() const {

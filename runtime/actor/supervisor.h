@@ -53,19 +53,23 @@ class Supervisor {
   // Builds and starts all actors, in order of slot.
   void start();
 
-  // Puts mail into a slot's mailbox; an unknown slot says `closed`. thread-safe after start()
-  Mailbox::Outcome push(Mail mail);
+  // Puts mail into a slot's mailbox, and moves from it only when it is accepted; an unknown slot
+  // says `closed`. thread-safe once every actor is added
+  Mailbox::Outcome push(Mail&& mail);
   // Next messages of a slot, at most `max`; none ends the drain.
   void take(uint32_t slot, std::vector<Mail>& out, size_t max);
   // Lets the actor handle one message, behind the fences.
   void dispatch(const Mail& mail);
   // Tells the sender, if it waits for a reaction, that nobody was there (or all was full).
-  void bounce(const Mail& mail, bool full);
+  void bounce(const Envelope& came, bool full);
 
   // Puts the mail of every due timer into the mailboxes; the slots named need a drain.
   std::vector<uint32_t> expire_timers();
   // Restarts an actor as if it had thrown.
   void fail(uint32_t slot, const std::string& reason);
+
+  // Closes every mailbox: what comes later finds nobody. thread-safe
+  void close();
 
   std::vector<uint32_t> slots() const;
   // The living actor of a slot, for those who look from outside; null while it is dead.

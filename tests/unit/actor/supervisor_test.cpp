@@ -81,7 +81,7 @@ struct Rank {
     mail.envelope.to = {5, slot, incarnation};
     mail.envelope.request = {77};
     mail.body = encode_body(Poke{value});
-    if (supervisor.push(mail).pushed == Pushed::closed) supervisor.dispatch(mail);
+    if (supervisor.push(Mail(mail)).pushed == Pushed::closed) supervisor.dispatch(mail);
     drain();
   }
 };
