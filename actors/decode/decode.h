@@ -1,0 +1,190 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/decode/incoming.h"
+#include "actors/decode/retained.h"
+#include "actors/decode/sequence.h"
+#include "actors/decode/slots.h"
+#include "actors/decode/withdrawn_memory.h"
+#include "actors/protocol/decode.h"
+#include "actors/protocol/gateway.h"
+#include "actors/protocol/worker.h"
+#include "actors/worker/cancelled_memory.h"
+#include "actors/worker/inherited_blocks.h"
+#include "actors/worker/joining.h"
+#include "runtime/actor/actor.h"
+#include "runtime/actor/control_link.h"
+#include "runtime/actor/engine.h"
+#include "runtime/actor/kv_mover.h"
+#include "runtime/engine/block_pool.h"
+#include "runtime/engine/step_planner.h"
+
+namespace baton {
+
+// What a decode actor says and hears besides its public protocol: completions and the runtime's
+// own messages.
+using DecodeMessages =
+    MessageList<Reserve, Release, Cancel, KvPost, KvNack, Adopt, TokensAck, Resend,  // peers
+                Welcome, Refused, BeatAck, PeerDown, Drain,                          // scheduler
+                StepDone, KvReceived, Timer, LinkUp, LinkDown, Undeliverable, ActorDown>;
+
+struct DecodeOptions {
+  Limits limits;  // decode_slots, stream_ahead_max, lease_us among them
+  InstanceId instance;
+  ActorId scheduler{0, kSchedulerSlot, kAnyIncarnation};
+  Engine* engine = nullptr;  // outlives the actor
+  KvMover* mover = nullptr;  // outlives the actor
+  uint64_t weights_version = 0;
+  std::string host;
+  std::string cores;
+};
+
+struct DecodeCounters {
+  uint64_t steps = 0;
+  uint64_t tokens = 0;      // sent to gateways
+  uint64_t step_rows = 0;   // computed
+  uint64_t slot_steps = 0;  // slots that those steps could have served: their quotient is use
+  uint64_t reserved = 0;
+  uint64_t refused = 0;
+  uint64_t adopted = 0;
+  uint64_t transfers_failed = 0;  // AdoptFailed
+  uint64_t corrupt = 0;           // pieces whose digest was wrong
+  uint64_t preempted = 0;
+  uint64_t paused = 0;     // rows left out of a step because their reader is behind
+  uint64_t discarded = 0;  // tokens computed for a sequence that had ended meanwhile
+  uint64_t stale = 0;      // messages for a life that is over
+  uint64_t leases_expired = 0;
+};
+
+// Receives prompts' KV blocks and decodes from them: all running sequences go one token further
+// with each step of the engine. Owns the pool of its engine's blocks, the slots, every reservation
+// and every running sequence; the runtime calls it on the loop thread. Every slot lease that it
+// gives out ends with exactly one SlotFreed, when its blocks are back.
+class Decode final : public ActorOf<Decode, DecodeMessages> {
+ public:
+  explicit Decode(DecodeOptions options);
+  ~Decode() override;
+
+  void start(Context& context) override;
+
+  void on(Context&, const Envelope&, Reserve&);
+  void on(Context&, const Envelope&, Release&);
+  void on(Context&, const Envelope&, Cancel&);
+  void on(Context&, const Envelope&, KvPost&);
+  void on(Context&, const Envelope&, KvNack&);
+  void on(Context&, const Envelope&, Adopt&);
+  void on(Context&, const Envelope&, TokensAck&);
+  void on(Context&, const Envelope&, Resend&);
+  void on(Context&, const Envelope&, Welcome&);
+  void on(Context&, const Envelope&, Refused&);
+  void on(Context&, const Envelope&, BeatAck&);
+  void on(Context&, const Envelope&, PeerDown&);
+  void on(Context&, const Envelope&, Drain&);
+  void on(Context&, const Envelope&, StepDone&);
+  void on(Context&, const Envelope&, KvReceived&);
+  void on(Context&, const Envelope&, Timer&);
+  void on(Context&, const Envelope&, LinkUp&) {}
+  void on(Context&, const Envelope&, LinkDown&) {}
+  void on(Context&, const Envelope&, Undeliverable&) {}
+  void on(Context&, const Envelope&, ActorDown&);
+
+  const DecodeCounters& counters() const { return counters_; }
+  const Joining& joining() const { return joining_; }
+  uint32_t blocks_free() const { return pool_.free(); }
+  uint32_t slots_free() const { return slots_.free(); }
+  size_t reservations() const { return incoming_.size(); }
+  size_t streams() const { return retained_.size(); }
+  uint32_t running() const;
+
+ private:
+  using Transfers = std::map<TransferId, Incoming>;
+  // A slot whose owner is gone, until its blocks are back.
+  struct Freed {
+    RequestId request;
+    Epoch epoch;
+    SlotLease slot;
+    uint32_t choice = 0;
+    Finish finish = Finish::none;
+    std::vector<BlockLease> blocks;
+  };
+
+  // ---- decode.cpp: membership, cancelling, time
+  void join(Context& context);
+  Beat load() const;
+  uint32_t quarantined_blocks() const;
+  void end_lives(Context& context, RequestId request, Epoch epoch);
+  void sweep(Context& context);
+  void expire_reservations(Context& context);
+  template <class Matches>
+  void lose_sources(Context& context, Matches matches);
+  void settle(Context& context);
+
+  // ---- reservations.cpp: from Reserve to a sequence, or back
+  std::optional<Refusal> refuse_now(const Envelope& from) const;
+  std::optional<Refusal> find_fault(const Reserve& wanted) const;
+  Result<Reserved> reserve(Context& context, const Envelope& from, const Reserve& wanted);
+  std::optional<SlotLease> slot_of(TransferId transfer) const;
+  void refuse_post(Context& context, const Envelope& from, const KvPost& post);
+  void piece_ended(Context& context, Transfers::iterator place, IncomingPiece& piece);
+  void check_piece(Context& context, Incoming& incoming, IncomingPiece& piece);
+  void try_activate(Context& context, Transfers::iterator place);
+  void activate(Context& context, Incoming& incoming);
+  // Says AdoptFailed to both sides and closes.
+  void fail_transfer(Context& context, Transfers::iterator place, const Refusal& refusal);
+  // The reservation is over; slot and blocks go home when no receive touches them any more.
+  void close(Context& context, Transfers::iterator place);
+  void finish_closing(Context& context, Transfers::iterator place);
+  void drain(const Incoming& incoming, const std::vector<KvPiece>& pieces);
+
+  // ---- decode_step.cpp: the loop
+  void pump(Context& context);
+  void plan_rows(Context& context);
+  bool grow(Context& context, uint32_t slot);
+  bool make_room(Context& context, uint32_t needy);
+  bool paused(const Sequence& sequence) const;
+  BatchRow make_row(const Sequence& sequence) const;
+  void submit(Context& context, const StepPlan& plan);
+  void take_result(Context& context, RowResult& result);
+  void take_token(Context& context, Sequence& sequence, RowResult& result);
+  void deliver(const ActorId& gateway, const TokenEntry& entry);
+  void send_deliveries(Context& context);
+  void break_off(Context& context, Sequence& sequence, Finish finish);
+  void preempt(Context& context, Sequence& sequence);
+  // The sequence leaves its slot; the blocks follow now, or after the step that writes them.
+  void end(Context& context, uint32_t slot, Finish finish);
+  void send_freed(Context& context, Freed freed);
+
+  const DecodeOptions options_;
+  Engine& engine_;
+  KvMover& mover_;
+  BlockPool pool_;  // before all that holds leases on it
+  InheritedBlocks inherited_;
+  Joining joining_;
+  CancelledMemory cancelled_;
+  WithdrawnMemory withdrawn_;
+  Slots slots_;
+  Transfers incoming_;
+  std::vector<std::optional<Sequence>> sequences_;  // by slot
+  Retained retained_;
+  std::vector<Freed> after_step_;  // ended while the step under way writes their blocks
+
+  const uint32_t step_tokens_max_;
+  std::optional<StepId> step_;
+  uint64_t last_step_ = 0;
+  uint64_t last_age_ = 0;
+  std::vector<uint64_t> ready_;  // scratch of plan_rows(): slots, oldest row first
+  struct Delivery {
+    ActorId gateway;
+    Tokens message;
+  };
+  std::vector<Delivery> deliveries_;  // of one step; one per gateway
+  bool started_ = false;              // the engine has finished what an earlier life began
+  DecodeCounters counters_;
+};
+
+}  // namespace baton

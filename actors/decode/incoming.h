@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/protocol/decode.h"
+#include "runtime/actor/kv_mover.h"
+#include "runtime/base/time.h"
+#include "runtime/engine/block_pool.h"
+
+namespace baton {
+
+// One piece of a transfer on the receiving side.
+struct IncomingPiece {
+  KvPiece expected;                 // block ids, tag and bytes as computed here, never as told
+  std::optional<uint64_t> posted;   // digest that the sender promised
+  std::optional<uint64_t> arrived;  // digest of what arrived
+  bool open = true;                 // its receive has not ended: its blocks may be written
+  bool withdrawn = false;           // its receive was taken back before anything arrived
+
+  bool verified() const { return posted && arrived && *posted == *arrived; }
+  bool corrupt() const { return posted && arrived && *posted != *arrived; }
+};
+
+// A reservation, from Reserve until its sequence runs or its blocks are home.
+struct Incoming {
+  TransferId transfer;
+  RequestId request;
+  Epoch epoch;
+  ActorId source;
+  SlotLease slot;
+  uint32_t tokens = 0;  // positions that the transfer brings
+  std::vector<BlockLease> blocks;
+  std::vector<IncomingPiece> pieces;
+  std::optional<Adopt> adopt;
+
+  bool posted = false;       // KvPost has come: the sender's pieces are under way
+  bool closing = false;      // not wanted any more; waits for its receives to end
+  bool source_gone = false;  // nothing of the sender's can come any more
+  Micros posted_us = 0;
+  Micros progress_us = 0;  // when it last moved
+
+  uint32_t pieces_open() const;
+  bool complete() const;  // every piece is here and right
+  bool corrupt() const;   // a piece is here and wrong
+  KvTransfer as_transfer() const;
+  std::vector<KvPiece> withdrawn() const;
+};
+
+// Fails when the hand-off record does not belong to the reservation. Pure.
+Result<void> check_adopt(const Incoming& incoming, const Adopt& adopt);
+
+}  // namespace baton

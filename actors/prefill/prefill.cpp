@@ -1,0 +1,397 @@
+#include "actors/prefill/prefill.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/worker/deadline.h"
+#include "runtime/base/check.h"
+
+namespace baton {
+namespace {
+
+constexpr uint32_t kPollTimer = static_cast<uint32_t>(WorkerTimer::first_own);
+constexpr Micros kPollPeriod = 5 * kMillisecond;
+constexpr size_t kCancelledMax = 4096;  // requests whose Cancel is remembered
+
+uint32_t step_tokens_of(const PrefillOptions& options) {
+  return std::min<uint32_t>(options.engine->step_tokens_max(),
+                            static_cast<uint32_t>(options.limits.batched_tokens_max));
+}
+
+JoiningOptions joining_options(const PrefillOptions& options) {
+  const Engine& engine = *options.engine;
+  Register registration;
+  registration.role = Role::prefill;
+  registration.instance = options.instance;
+  registration.host = options.host;
+  registration.cores = options.cores;
+  registration.numerics_id = engine.numerics_id();
+  registration.model_hash = engine.model_hash();
+  registration.weights_version = options.weights_version;
+  registration.geometry = engine.geometry();
+  registration.capacity = {.slots = 0,
+                           .blocks = engine.block_count(),
+                           .context_max = engine.context_max(),
+                           .step_tokens = step_tokens_of(options)};
+  return {options.limits, options.scheduler, registration};
+}
+
+PackOptions pack_options(const PrefillOptions& options) {
+  const uint32_t context_max = options.engine->context_max();
+  PackOptions pack;
+  pack.policy = options.pack_policy;
+  pack.prefill_lengths =
+      options.prefill_lengths.empty() ? auto_prefill_lengths(context_max) : options.prefill_lengths;
+  if (const auto checked = check_prefill_lengths(pack.prefill_lengths, context_max); !checked) {
+    throw ActorBroken(checked.error().text);
+  }
+  pack.step_tokens_max = step_tokens_of(options);
+  if (pack.step_tokens_max < 2) throw ActorBroken("an engine step must take 2 tokens or more");
+  pack.prompts_max = options.limits.prompts_per_pack_max;
+  pack.age_max_us = options.limits.pack_age_max_us;
+  return pack;
+}
+
+Refusal context_fault(uint32_t tokens, uint32_t context_max) {
+  return {ErrorCode::context_too_long,
+          "the prompt has " + std::to_string(tokens) + " tokens, but the context holds " +
+              std::to_string(context_max) + "; shorten the prompt",
+          0};
+}
+
+}  // namespace
+
+Prefill::Prefill(PrefillOptions options)
+    : options_(std::move(options)),
+      engine_(*options_.engine),
+      mover_(*options_.mover),
+      pool_(engine_.block_count()),
+      joining_(joining_options(options_)),
+      cancelled_(kCancelledMax),
+      packer_(pack_options(options_)) {}
+
+// A life may end at any moment; what it had under way ends with it. The mover still names the
+// blocks that are touched, and the next life keeps away from them.
+Prefill::~Prefill() {
+  for (const auto& [transfer, job] : jobs_) {
+    if (job.pieces_pending > 0) mover_.cancel(transfer);
+  }
+}
+
+void Prefill::start(Context& context) {
+  join(context);
+}
+
+// A step of an earlier life may still write blocks of the pool: nothing begins before it has ended.
+void Prefill::join(Context& context) {
+  if (started_) return;
+  if (engine_.busy()) {
+    context.set_timer(kPollPeriod, kPollTimer);
+    return;
+  }
+  started_ = true;
+  inherited_.take(pool_, mover_);
+  joining_.start(context);
+}
+
+std::optional<Refusal> Prefill::refuse_now(const Envelope& from) const {
+  const Micros again = options_.limits.retry_after_us / kMillisecond;
+  if (cancelled_.covers(from.request, from.epoch)) {
+    return Refusal{ErrorCode::cancelled, "the request was cancelled before it arrived here", 0};
+  }
+  if (joining_.draining() || !started_) {
+    return Refusal{ErrorCode::unavailable, "this prefill instance takes no new prompts", again};
+  }
+  if (packer_.size() + pack_.size() >= options_.queue_max) {
+    return Refusal{ErrorCode::busy,
+                   "the queue of this prefill instance is full (" +
+                       std::to_string(options_.queue_max) + " prompts)",
+                   again};
+  }
+  const bool outdated = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+    return entry.second.request == from.request && entry.second.epoch > from.epoch;
+  });
+  if (outdated) return Refusal{ErrorCode::stale, "a later life of the request runs here", 0};
+  return std::nullopt;
+}
+
+// What is wrong with the request itself, so that no other instance could run it either.
+std::optional<Refusal> Prefill::find_fault(const Run& run) const {
+  if (run.committed.size() > 1) {
+    return Refusal{ErrorCode::unsupported,
+                   "the request asks for " + std::to_string(run.committed.size()) +
+                       " choices, but an instance samples one; ask for n = 1",
+                   0};
+  }
+  if (run.ids.empty()) {
+    return Refusal{ErrorCode::invalid_argument, "the prompt is empty; give one token or more", 0};
+  }
+  const size_t committed = run.committed.empty() ? 0 : run.committed[0].size();
+  const auto tokens = static_cast<uint32_t>(run.ids.size() + committed);
+  if (tokens > engine_.context_max()) return context_fault(tokens, engine_.context_max());
+  const auto vocabulary = static_cast<TokenId>(engine_.vocabulary());
+  const auto known = [&](TokenId id) { return id >= 0 && id < vocabulary; };
+  if (!std::all_of(run.ids.begin(), run.ids.end(), known) ||
+      (committed > 0 && !std::all_of(run.committed[0].begin(), run.committed[0].end(), known))) {
+    return Refusal{ErrorCode::invalid_argument,
+                   "a token id is not in [0, " + std::to_string(vocabulary) + ")", 0};
+  }
+  const KvGeometry& geometry = engine_.geometry();
+  const uint32_t blocks = geometry.blocks_for(tokens);
+  if (blocks > pool_.size()) {
+    return Refusal{ErrorCode::unsupported,
+                   "the prompt needs " + std::to_string(blocks) +
+                       " KV blocks, but the pool of this instance has " +
+                       std::to_string(pool_.size()),
+                   0};
+  }
+  const bool needs_target = committed + 1 < run.stops.max_tokens;
+  if (run.from_token > tokens || run.from_token % geometry.block_tokens != 0 ||
+      (needs_target &&
+       run.target_blocks.size() != blocks - run.from_token / geometry.block_tokens)) {
+    return Refusal{ErrorCode::internal,
+                   "the target named " + std::to_string(run.target_blocks.size()) +
+                       " blocks for positions " + std::to_string(run.from_token) + " to " +
+                       std::to_string(tokens) + ", which need another number",
+                   0};
+  }
+  return std::nullopt;
+}
+
+void Prefill::on(Context& context, const Envelope& from, Run& run) {
+  const Routing routing{from.request, from.epoch, from.correlation, kNever};
+  if (jobs_.count(run.transfer) > 0) {  // said twice: once is enough
+    ++counters_.stale;
+    return;
+  }
+  if (std::optional<Refusal> refusal = refuse_now(from)) {
+    ++counters_.refused;
+    context.send(joining_.scheduler(), RunRefused{run.transfer, std::move(*refusal)}, routing);
+    return;
+  }
+  if (std::optional<Refusal> fault = find_fault(run)) {
+    ++counters_.failed;
+    context.send(joining_.scheduler(), PrefillFailed{run.transfer, std::move(*fault), false},
+                 routing);
+    return;
+  }
+  if (from.epoch.value > 0) close_lives(from.request, {from.epoch.value - 1});
+  ++counters_.runs;
+  PrefillJob& job = jobs_[run.transfer];
+  job.request = from.request;
+  job.epoch = from.epoch;
+  job.tokens = run.ids;
+  if (!run.committed.empty()) {
+    job.tokens.insert(job.tokens.end(), run.committed[0].begin(), run.committed[0].end());
+  }
+  job.arrived_us = context.now();
+  job.deadline_us = deadline_after(context.now(), from.remaining_us);
+  job.run = std::move(run);
+  packer_.add({job.run.transfer.value, job.length(), job.arrived_us});
+  settle(context);
+}
+
+void Prefill::on(Context& context, const Envelope& from, Cancel&) {
+  cancelled_.note(from.request, from.epoch);
+  close_lives(from.request, from.epoch);
+  uint32_t pending = 0;
+  for (const auto& [transfer, job] : jobs_) {
+    if (job.request == from.request && job.epoch <= from.epoch) pending += job.pieces_pending;
+  }
+  context.send(joining_.scheduler(), Cancelled{pending},
+               {from.request, from.epoch, from.correlation, kNever});
+  settle(context);
+}
+
+void Prefill::close_lives(RequestId request, Epoch epoch) {
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    const bool meant = job->second.request == request && job->second.epoch <= epoch;
+    job = meant ? close(job) : std::next(job);
+  }
+}
+
+Prefill::Jobs::iterator Prefill::close(Jobs::iterator place) {
+  PrefillJob& job = place->second;
+  if (job.phase == JobPhase::waiting) {
+    if (!packer_.remove(place->first.value)) std::erase(pack_, place->first);
+  } else if (job.phase == JobPhase::computing) {
+    std::erase(pack_, place->first);
+  }
+  if (job.phase != JobPhase::closing && job.pieces_pending > 0) mover_.cancel(place->first);
+  job.phase = JobPhase::closing;
+  return job.over() ? jobs_.erase(place) : std::next(place);
+}
+
+void Prefill::fail(Context& context, Jobs::iterator job, Refusal refusal, bool retryable) {
+  ++counters_.failed;
+  context.send(joining_.scheduler(), PrefillFailed{job->first, std::move(refusal), retryable},
+               {job->second.request, job->second.epoch, 0, kNever});
+  close(job);
+}
+
+// The job that a peer speaks of, if the peer means the life that is here; otherwise null.
+PrefillJob* Prefill::find(TransferId transfer, const Envelope& from) {
+  const auto found = jobs_.find(transfer);
+  if (found != jobs_.end() && found->second.epoch == from.epoch &&
+      found->second.run.target == from.from) {
+    return &found->second;
+  }
+  ++counters_.stale;
+  return nullptr;
+}
+
+void Prefill::on(Context& context, const Envelope& from, Adopted& message) {
+  if (!find(message.transfer, from)) return;
+  close(jobs_.find(message.transfer));
+  settle(context);
+}
+
+void Prefill::on(Context& context, const Envelope& from, AdoptFailed& message) {
+  if (!find(message.transfer, from)) return;
+  close(jobs_.find(message.transfer));
+  settle(context);
+}
+
+void Prefill::on(Context& context, const Envelope& from, KvNack& message) {
+  if (!find(message.transfer, from)) return;
+  close(jobs_.find(message.transfer));
+  settle(context);
+}
+
+// Only Adopted ends the hold: pieces that have arrived may still turn out to be useless.
+void Prefill::on(Context&, const Envelope& from, KvDone& message) {
+  find(message.transfer, from);
+}
+
+void Prefill::on(Context& context, const Envelope& from, Resend& message) {
+  for (const auto& [transfer, job] : jobs_) {
+    const bool has_first = job.phase == JobPhase::handing || job.phase == JobPhase::sending;
+    if (job.request != from.request || job.epoch != from.epoch || !has_first) continue;
+    if (message.choice != job.first.choice || message.next > job.first.seq) continue;
+    context.send(job.run.gateway, Tokens{{job.first}}, {job.request, job.epoch, 0, kNever});
+  }
+}
+
+void Prefill::on(Context& context, const Envelope&, KvSent& message) {
+  const auto found = jobs_.find(message.transfer);
+  if (found == jobs_.end()) return;
+  PrefillJob& job = found->second;
+  CHECK(job.pieces_pending > 0);
+  --job.pieces_pending;
+  if (job.phase == JobPhase::closing) {
+    if (job.over()) jobs_.erase(found);
+  } else if (!message.ok) {
+    const Refusal refusal{ErrorCode::worker_lost, "the piece was not sent: " + message.reason, 0};
+    context.send(job.run.target, KvNack{message.transfer, message.piece, refusal},
+                 {job.request, job.epoch, 0, kNever});
+    fail(context, found, refusal, true);
+  }
+  settle(context);
+}
+
+template <class Matches>
+void Prefill::lose_targets(Context& context, Matches matches) {
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    const auto current = job++;
+    if (current->second.phase == JobPhase::closing) continue;
+    if (!matches(current->second)) continue;
+    fail(context, current, {ErrorCode::worker_lost, "the decode worker of the request is gone", 0},
+         true);
+  }
+  settle(context);
+}
+
+void Prefill::on(Context& context, const Envelope&, PeerDown& message) {
+  // An actor of this very process that started over has not taken the process along.
+  if (message.rank != context.self().rank) mover_.peer_down(message.rank, message.incarnation);
+  lose_targets(context, [&](const PrefillJob& job) {
+    return job.run.target.rank == message.rank && job.run.target.incarnation <= message.incarnation;
+  });
+}
+
+void Prefill::on(Context& context, const Envelope&, ActorDown& message) {
+  lose_targets(context, [&](const PrefillJob& job) { return job.run.target == message.actor; });
+}
+
+void Prefill::on(Context& context, const Envelope& from, Undeliverable& message) {
+  const bool hand_over = message.message_kind == static_cast<uint16_t>(MsgKind::kv_post) ||
+                         message.message_kind == static_cast<uint16_t>(MsgKind::adopt);
+  if (!hand_over) return;
+  lose_targets(context, [&](const PrefillJob& job) {
+    return job.run.target == message.target && job.request == from.request &&
+           job.epoch == from.epoch;
+  });
+}
+
+void Prefill::on(Context& context, const Envelope&, Welcome& message) {
+  joining_.on_welcome(context, message);
+}
+
+void Prefill::on(Context& context, const Envelope&, Refused& message) {
+  joining_.on_refused(context, message);
+}
+
+void Prefill::on(Context& context, const Envelope&, BeatAck& message) {
+  joining_.on_beat_ack(context, message);
+}
+
+void Prefill::on(Context& context, const Envelope&, Drain&) {
+  joining_.on_drain();
+  packer_.flush();
+  settle(context);
+}
+
+void Prefill::on(Context& context, const Envelope&, Timer& timer) {
+  if (timer.purpose == kPollTimer) return join(context);
+  if (joining_.on_timer(context, timer, load())) sweep(context);
+}
+
+Beat Prefill::load() const {
+  Beat beat;
+  beat.step = counters_.steps;
+  beat.blocks_free = pool_.free();
+  beat.blocks_quarantined = quarantined_blocks();
+  for (const auto& [transfer, job] : jobs_) {
+    if (job.phase == JobPhase::waiting) ++beat.queued;
+    if (job.phase == JobPhase::computing) ++beat.running;
+  }
+  return beat;
+}
+
+uint32_t Prefill::quarantined_blocks() const {
+  size_t blocks = inherited_.size();
+  for (const auto& [transfer, job] : jobs_) {
+    if (job.phase == JobPhase::closing) blocks += job.blocks.size();
+  }
+  return static_cast<uint32_t>(blocks);
+}
+
+// Time as the last resort: whatever message was lost, nothing is held for ever.
+void Prefill::sweep(Context& context) {
+  inherited_.sweep(mover_);
+  if (quarantined_blocks() > options_.limits.quarantined_blocks_max) {
+    throw ActorBroken("too many KV blocks are in quarantine; the instance must start over");
+  }
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    const auto current = job++;
+    PrefillJob& held = current->second;
+    if (held.phase == JobPhase::closing || held.hold_until_us > context.now()) continue;
+    if (held.pieces_pending > 0 || held.phase == JobPhase::handing) {
+      const Refusal late{ErrorCode::deadline_exceeded, "the transfer did not end in time", 0};
+      context.send(held.run.target, KvNack{current->first, 0, late},
+                   {held.request, held.epoch, 0, kNever});
+      fail(context, current, late, true);
+    } else {
+      close(current);  // all of it has left; only the word that it was adopted is missing
+    }
+  }
+  settle(context);
+}
+
+void Prefill::settle(Context& context) {
+  retry_handing(context);
+  pump(context);
+  joining_.finish_drain(context, jobs_.empty());
+}
+
+}  // namespace baton
