@@ -1,0 +1,186 @@
+#include "transport/inproc/inproc_mover.h"
+
+#include <doctest/doctest.h>
+
+#include <optional>
+
+#include "tests/unit/transport/mover_fixture.h"
+
+using namespace baton;
+using namespace baton::test;
+
+namespace {
+
+const KvGeometry kGeometry{2, 2, 8, 16, KvDtype::bf16, InnerLayout::cpu_pairs};
+const ActorId kPrefill{0, kPrefillSlot, 1};
+const ActorId kDecode{0, kDecodeSlot, 1};
+constexpr uint32_t kBlocks = 64;
+
+struct Movers {
+  InprocExchange exchange;
+  MemoryPool source_pool{kGeometry, kBlocks};
+  MemoryPool target_pool{kGeometry, kBlocks};
+  PieceEnds source_ends;
+  PieceEnds target_ends;
+  Limits limits = small_pieces();
+  std::optional<InprocMover> source;
+  std::optional<InprocMover> target;
+  std::mt19937_64 random{11};
+  uint32_t next_tag = 1;
+
+  Movers() {
+    source.emplace(exchange, source_pool.store(), source_ends.sink(), limits);
+    target.emplace(exchange, target_pool.store(), target_ends.sink(), limits);
+    source_pool.fill(1);
+  }
+  static Limits small_pieces() {
+    Limits limits;
+    limits.piece_bytes_max = 3 * kGeometry.block_bytes();
+    return limits;
+  }
+
+  struct Both {
+    KvTransfer sends;
+    KvTransfer receives;
+  };
+  Both transfer(uint64_t id, uint32_t blocks) {
+    Both both{make_transfer(id, kDecode, random_blocks(blocks, kBlocks, random), kGeometry,
+                            limits.piece_bytes_max, next_tag),
+              make_transfer(id, kPrefill, random_blocks(blocks, kBlocks, random), kGeometry,
+                            limits.piece_bytes_max, next_tag)};
+    next_tag += static_cast<uint32_t>(both.sends.pieces.size());
+    return both;
+  }
+  bool arrived(const Both& both) {
+    for (size_t p = 0; p < both.sends.pieces.size(); ++p) {
+      for (size_t b = 0; b < both.sends.pieces[p].blocks.size(); ++b) {
+        if (!target_pool.same(both.receives.pieces[p].blocks[b], source_pool,
+                              both.sends.pieces[p].blocks[b])) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("blocks move between two pools of one process, with the digests that were sent") {
+  Movers m;
+  for (uint64_t id = 1; id <= 50; ++id) {
+    const auto both = m.transfer(id, 1 + static_cast<uint32_t>(id % 20));
+    const bool send_first = id % 2 == 0;
+    if (!send_first) REQUIRE(m.target->expect(both.receives, kDecode).ok());
+    REQUIRE(m.source->send(both.sends, kPrefill).ok());
+    if (send_first) REQUIRE(m.target->expect(both.receives, kDecode).ok());
+    const size_t total = m.next_tag - 1;
+    REQUIRE(m.target_ends.wait_received(total));
+    REQUIRE(m.source_ends.wait_sent(total));
+    CHECK(m.arrived(both));
+    for (const KvPiece& piece : both.sends.pieces) {
+      const auto received = m.target_ends.received().at({TransferId{id}, piece.piece});
+      CHECK(received.ok);
+      CHECK(received.digest == m.source->digest(piece));
+    }
+  }
+  CHECK(m.source->busy_blocks().empty());
+  CHECK(m.target->busy_blocks().empty());
+  CHECK(m.source_ends.repeated() + m.target_ends.repeated() == 0);
+  CHECK(m.target_ends.last().to == kDecode);
+  CHECK(m.target_ends.last().request == RequestId{500});
+}
+
+TEST_CASE(
+    "a cancelled receive ends at once, its blocks untouched; drain ends the sender's pieces") {
+  Movers m;
+  const auto both = m.transfer(1, 7);
+  REQUIRE(m.target->expect(both.receives, kDecode).ok());
+  CHECK(m.target->busy_blocks().size() == 7);
+  m.target->cancel(TransferId{1});
+  CHECK(m.target->busy_blocks().empty());
+  REQUIRE(m.target_ends.wait_received(3));
+  CHECK_FALSE(m.target_ends.received().at({TransferId{1}, 0}).ok);
+  REQUIRE(m.source->send(both.sends, kPrefill).ok());
+  CHECK_FALSE(m.source_ends.wait_sent(1, 50));
+  CHECK(m.source->busy_blocks().size() == 7);
+  m.target->drain(both.receives);
+  REQUIRE(m.source_ends.wait_sent(3));
+  CHECK(m.source_ends.sent().at({TransferId{1}, 2}).ok);
+  CHECK(m.source->busy_blocks().empty());
+  const std::byte untouched{0};
+  for (BlockId block : both.receives.pieces[0].blocks) {
+    CHECK(m.target_pool.bytes_of(block)[0] == untouched);
+  }
+  // The other order: drained before it is sent.
+  const auto later = m.transfer(2, 4);
+  m.target->drain(later.receives);
+  REQUIRE(m.source->send(later.sends, kPrefill).ok());
+  CHECK(m.source_ends.wait_sent(5));
+  m.target->cancel(TransferId{77});  // unknown: ignored
+}
+
+TEST_CASE("a cancelled send that nobody waits for ends at once") {
+  Movers m;
+  const auto both = m.transfer(1, 4);
+  REQUIRE(m.source->send(both.sends, kPrefill).ok());
+  m.source->cancel(TransferId{1});
+  REQUIRE(m.source_ends.wait_sent(2));
+  CHECK(m.source_ends.sent().at({TransferId{1}, 1}).reason == "cancelled");
+}
+
+TEST_CASE("when a peer's life ends, what waits for it ends too, and nothing else does") {
+  Movers m;
+  const auto to_old = m.transfer(1, 2);
+  auto to_new = m.transfer(2, 2);
+  to_new.sends.peer.incarnation = 2;
+  REQUIRE(m.source->send(to_old.sends, kPrefill).ok());
+  REQUIRE(m.source->send(to_new.sends, kPrefill).ok());
+  m.source->peer_down(0, 1);
+  REQUIRE(m.source_ends.wait_sent(1));
+  CHECK_FALSE(m.source_ends.sent().at({TransferId{1}, 0}).ok);
+  CHECK_FALSE(m.source_ends.wait_sent(2, 30));
+  m.source->peer_down(0, kAnyIncarnation);
+  CHECK(m.source_ends.wait_sent(2));
+}
+
+TEST_CASE("a transfer that does not fit is refused, and one too many is told to wait") {
+  Movers m;
+  auto both = m.transfer(1, 4);
+  both.sends.pieces[0].blocks[0] = BlockId{kBlocks};
+  CHECK(m.source->send(both.sends, kPrefill).error().code == ErrorCode::invalid_argument);
+  CHECK(m.source->busy_blocks().empty());
+  Result<void> last;
+  for (uint64_t id = 2; id < 6000 && last.ok(); ++id) {
+    last = m.source->send(m.transfer(id, 3).sends, kPrefill);
+  }
+  REQUIRE_FALSE(last.ok());
+  CHECK(last.error().code == ErrorCode::busy);
+}
+
+TEST_CASE("sides of different sizes fail aloud instead of copying beyond a block") {
+  Movers m;
+  auto both = m.transfer(1, 2);
+  both.receives.pieces[0].blocks.pop_back();
+  both.receives.pieces[0].bytes /= 2;
+  REQUIRE(m.target->expect(both.receives, kDecode).ok());
+  REQUIRE(m.source->send(both.sends, kPrefill).ok());
+  REQUIRE(m.target_ends.wait_received(1));
+  CHECK(m.target_ends.received().at({TransferId{1}, 0}).reason ==
+        "the sender's piece has 4096 bytes, this side's 2048");
+}
+
+TEST_CASE("a mover can be taken down while transfers run, and the other side hears of it") {
+  for (int round = 0; round < 50; ++round) {
+    Movers m;
+    for (uint64_t id = 1; id <= 20; ++id) {
+      const auto both = m.transfer(id, 6);
+      REQUIRE(m.target->expect(both.receives, kDecode).ok());
+      REQUIRE(m.source->send(both.sends, kPrefill).ok());
+    }
+    m.target.reset();
+    REQUIRE(m.source_ends.wait_sent(40));
+    CHECK(m.source->busy_blocks().empty());
+    CHECK(m.source_ends.repeated() == 0);
+  }
+}

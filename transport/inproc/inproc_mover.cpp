@@ -1,0 +1,291 @@
+#include "transport/inproc/inproc_mover.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "transport/kv/pieces.h"
+#include "transport/kv/transfer_table.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kOpenPiecesMax = 4096;  // in each direction, per mover
+constexpr size_t kDrainsMax = 4096;      // tags whose bytes are thrown away when they come
+
+Micros steady_now() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+// What the exchange knows of one mover.
+struct InprocMover::Side {
+  BlockStore store;
+  std::function<void(Mail)> deliver;
+  TransferTable table{kOpenPiecesMax};
+
+  void finish(KvDirection direction, TransferId transfer, uint32_t piece, const PieceEnd& end) {
+    std::optional<Mail> mail = table.end(direction, transfer, piece, end, steady_now());
+    if (mail) deliver(std::move(*mail));
+  }
+};
+
+struct InprocExchange::State {
+  using Side = InprocMover::Side;
+
+  // One side of a piece, waiting for the other.
+  struct Half {
+    Side* side = nullptr;
+    TransferId transfer;
+    ActorId peer;
+    KvPiece piece;
+  };
+  struct Copy {
+    Half source;
+    Half target;  // without a side: the bytes are not wanted
+  };
+  using Waiting = std::map<uint32_t, Half>;  // by tag
+
+  State() : thread([this] { run(); }) {}
+
+  void run();
+  static void perform(const Copy& copy);
+  void post_sends(Side* side, const KvTransfer& transfer);
+  void post_receives(Side* side, const KvTransfer& transfer);
+  void drain(const KvTransfer& transfer);
+  std::vector<Half> withdraw(Waiting& waiting, const std::function<bool(const Half&)>& which);
+  void leave(Side* side);
+
+  std::mutex mutex;  // guards all below
+  std::condition_variable changed;
+  Waiting sends;
+  Waiting receives;
+  std::set<uint32_t> drains;
+  std::deque<Copy> ready;
+  Copy under_way;
+  bool copying = false;  // under_way is valid
+  bool stopping = false;
+  std::thread thread;  // last: it uses all of the above
+};
+
+void InprocExchange::State::run() {
+  std::unique_lock lock(mutex);
+  for (;;) {
+    changed.wait(lock, [&] { return stopping || !ready.empty(); });
+    if (stopping) return;
+    under_way = std::move(ready.front());
+    ready.pop_front();
+    copying = true;
+    lock.unlock();
+    perform(under_way);
+    lock.lock();
+    copying = false;
+    changed.notify_all();
+  }
+}
+
+void InprocExchange::State::perform(const Copy& copy) {
+  const Half& source = copy.source;
+  const Half& target = copy.target;
+  PieceEnd received{true, {}, 0};
+  if (target.side && source.piece.bytes != target.piece.bytes) {
+    received = {false,
+                "the sender's piece has " + std::to_string(source.piece.bytes) +
+                    " bytes, this side's " + std::to_string(target.piece.bytes),
+                0};
+  } else if (target.side) {
+    const std::vector<BlockId>& blocks = target.piece.blocks;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const std::span<std::byte> to = target.side->store.bytes(blocks[i]);
+      std::memcpy(to.data(), source.side->store.bytes(source.piece.blocks[i]).data(), to.size());
+    }
+    received.digest = digest_blocks(target.side->store, blocks);
+  }
+  source.side->finish(KvDirection::send, source.transfer, source.piece.piece, {true, {}, 0});
+  if (!target.side) return;
+  target.side->finish(KvDirection::receive, target.transfer, target.piece.piece, received);
+}
+
+void InprocExchange::State::post_sends(Side* side, const KvTransfer& transfer) {
+  const std::lock_guard lock(mutex);
+  for (const KvPiece& piece : transfer.pieces) {
+    const Half half{side, transfer.transfer, transfer.peer, piece};
+    if (auto receive = receives.find(piece.tag); receive != receives.end()) {
+      ready.push_back({half, std::move(receive->second)});
+      receives.erase(receive);
+    } else if (drains.erase(piece.tag) > 0) {
+      ready.push_back({half, Half{}});
+    } else {
+      CHECK_MSG(sends.emplace(piece.tag, half).second, "a tag is used once");
+    }
+  }
+  changed.notify_all();
+}
+
+void InprocExchange::State::post_receives(Side* side, const KvTransfer& transfer) {
+  const std::lock_guard lock(mutex);
+  for (const KvPiece& piece : transfer.pieces) {
+    const Half half{side, transfer.transfer, transfer.peer, piece};
+    if (auto send = sends.find(piece.tag); send != sends.end()) {
+      ready.push_back({std::move(send->second), half});
+      sends.erase(send);
+    } else {
+      CHECK_MSG(receives.emplace(piece.tag, half).second, "a tag is used once");
+    }
+  }
+  changed.notify_all();
+}
+
+void InprocExchange::State::drain(const KvTransfer& transfer) {
+  const std::lock_guard lock(mutex);
+  for (const KvPiece& piece : transfer.pieces) {
+    if (auto send = sends.find(piece.tag); send != sends.end()) {
+      ready.push_back({std::move(send->second), Half{}});
+      sends.erase(send);
+    } else {
+      drains.insert(piece.tag);
+    }
+  }
+  while (drains.size() > kDrainsMax) drains.erase(drains.begin());  // tags rise: the oldest
+  changed.notify_all();
+}
+
+std::vector<InprocExchange::State::Half> InprocExchange::State::withdraw(
+    Waiting& waiting, const std::function<bool(const Half&)>& which) {
+  const std::lock_guard lock(mutex);
+  std::vector<Half> out;
+  for (auto at = waiting.begin(); at != waiting.end();) {
+    if (which(at->second)) {
+      out.push_back(std::move(at->second));
+      at = waiting.erase(at);
+    } else {
+      ++at;
+    }
+  }
+  return out;
+}
+
+void InprocExchange::State::leave(Side* side) {
+  auto mine = [side](const Half& half) { return half.side == side; };
+  withdraw(sends, mine);
+  withdraw(receives, mine);
+  auto touches = [&](const Copy& copy) { return mine(copy.source) || mine(copy.target); };
+  std::vector<Copy> cut;
+  {
+    std::unique_lock lock(mutex);
+    std::deque<Copy> kept;
+    for (Copy& copy : ready) {
+      if (touches(copy)) {
+        cut.push_back(std::move(copy));
+      } else {
+        kept.push_back(std::move(copy));
+      }
+    }
+    ready.swap(kept);
+    changed.wait(lock, [&] { return !copying || !touches(under_way); });
+  }
+  const PieceEnd gone{false, "the other side's mover was taken down", 0};
+  for (const Copy& copy : cut) {
+    if (!mine(copy.source)) {
+      copy.source.side->finish(KvDirection::send, copy.source.transfer, copy.source.piece.piece,
+                               gone);
+    } else if (copy.target.side && !mine(copy.target)) {
+      copy.target.side->finish(KvDirection::receive, copy.target.transfer, copy.target.piece.piece,
+                               gone);
+    }
+  }
+}
+
+InprocExchange::InprocExchange() : state_(std::make_unique<State>()) {}
+
+InprocExchange::~InprocExchange() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+  }
+  state_->changed.notify_all();
+  state_->thread.join();
+}
+
+InprocMover::InprocMover(InprocExchange& exchange, BlockStore store,
+                         std::function<void(Mail)> deliver, const Limits& limits)
+    : piece_bytes_max_(limits.piece_bytes_max),
+      exchange_(*exchange.state_),
+      side_(std::make_unique<Side>()) {
+  side_->store = std::move(store);
+  side_->deliver = std::move(deliver);
+}
+
+InprocMover::~InprocMover() {
+  exchange_.leave(side_.get());
+}
+
+Result<void> InprocMover::expect(const KvTransfer& transfer, ActorId owner) {
+  Result<void> sound = check_transfer(transfer, side_->store, piece_bytes_max_);
+  if (!sound.ok()) return sound;
+  Result<void> opened = side_->table.open(KvDirection::receive, transfer, owner, steady_now());
+  if (opened.ok()) exchange_.post_receives(side_.get(), transfer);
+  return opened;
+}
+
+uint64_t InprocMover::digest(const KvPiece& piece) {
+  return digest_blocks(side_->store, piece.blocks);
+}
+
+Result<void> InprocMover::send(const KvTransfer& transfer, ActorId owner) {
+  Result<void> sound = check_transfer(transfer, side_->store, piece_bytes_max_);
+  if (!sound.ok()) return sound;
+  Result<void> opened = side_->table.open(KvDirection::send, transfer, owner, steady_now());
+  if (opened.ok()) exchange_.post_sends(side_.get(), transfer);
+  return opened;
+}
+
+void InprocMover::cancel(TransferId transfer) {
+  withdraw([&](const TransferId& id, const ActorId&) { return id == transfer; }, "cancelled");
+}
+
+void InprocMover::drain(const KvTransfer& transfer) {
+  exchange_.drain(transfer);
+}
+
+void InprocMover::peer_down(uint32_t rank, uint32_t incarnation) {
+  withdraw(
+      [&](const TransferId&, const ActorId& peer) {
+        return peer.rank == rank &&
+               (incarnation == kAnyIncarnation || peer.incarnation == incarnation);
+      },
+      "the peer is gone");
+}
+
+// Ends this side's pieces that wait for their other half; a copy under way ends by itself.
+void InprocMover::withdraw(const std::function<bool(const TransferId&, const ActorId&)>& which,
+                           const std::string& reason) {
+  auto mine = [&](const InprocExchange::State::Half& half) {
+    return half.side == side_.get() && which(half.transfer, half.peer);
+  };
+  const PieceEnd end{false, reason, 0};
+  for (const auto& half : exchange_.withdraw(exchange_.sends, mine)) {
+    side_->finish(KvDirection::send, half.transfer, half.piece.piece, end);
+  }
+  for (const auto& half : exchange_.withdraw(exchange_.receives, mine)) {
+    side_->finish(KvDirection::receive, half.transfer, half.piece.piece, end);
+  }
+}
+
+std::vector<BlockId> InprocMover::busy_blocks() const {
+  return side_->table.busy_blocks();
+}
+
+}  // namespace baton
