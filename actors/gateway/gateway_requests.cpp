@@ -305,6 +305,7 @@ void Gateway::on(Context& context, const Envelope& from, Undeliverable& lost) {
   RequestRow* row = find(from.request);
   if (row == nullptr || row->phase != RequestPhase::admitting) return;
   if (lost.message_kind != static_cast<uint16_t>(MsgKind::admit)) return;
+  if (lost.full) return conclude(context, *row, busy("the scheduler's mailbox is full"));
   conclude(context, *row,
            Refusal{ErrorCode::unavailable, "the scheduler does not answer; try again later",
                    options_.limits.retry_after_us / kMillisecond});
