@@ -139,8 +139,7 @@ std::optional<AdmissionQueue::Next> AdmissionQueue::take(const Sites& sites, Mic
         for (Entry* earlier : overtaken) ++earlier->skipped;
         remove(request);
         return Next{request, place.source, place.target};
-      case PlaceOutcome::prefill_full:
-        return std::nullopt;
+      case PlaceOutcome::prefill_full: return std::nullopt;
       case PlaceOutcome::decode_full:
         entry.parked_at = kNever;
         overtaken.push_back(&entry);

@@ -15,14 +15,10 @@ uint32_t less(uint32_t a, uint32_t b) {
 
 const char* lease_state_name(LeaseState state) noexcept {
   switch (state) {
-    case LeaseState::free:
-      return "free";
-    case LeaseState::reserved:
-      return "reserved";
-    case LeaseState::active:
-      return "active";
-    case LeaseState::quarantined:
-      return "quarantined";
+    case LeaseState::free: return "free";
+    case LeaseState::reserved: return "reserved";
+    case LeaseState::active: return "active";
+    case LeaseState::quarantined: return "quarantined";
   }
   return "?";
 }
@@ -194,6 +190,16 @@ std::vector<WorkerKey> LeaseLedger::reclaim(Micros quarantined_before) {
     erase(found);
   }
   return concerned;
+}
+
+std::optional<TransferId> LeaseLedger::owner(WorkerKey key, SlotLease slot) const {
+  const auto instance = instances_.find(key);
+  if (instance == instances_.end()) return std::nullopt;
+  const auto found = instance->second.owners.find(slot.slot);
+  if (found == instance->second.owners.end() || found->second.generation != slot.generation) {
+    return std::nullopt;
+  }
+  return found->second.transfer;
 }
 
 LeaseState LeaseLedger::state(TransferId transfer) const {

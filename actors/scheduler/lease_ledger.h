@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -62,6 +63,8 @@ class LeaseLedger {
   // actor still holds it, it will refuse. Returns the instances concerned, each once.
   std::vector<WorkerKey> reclaim(Micros quarantined_before);
 
+  // Whose slot it is under that generation, if it is still owed.
+  std::optional<TransferId> owner(WorkerKey instance, SlotLease slot) const;
   bool holds(TransferId transfer) const { return leases_.contains(transfer); }
   LeaseState state(TransferId transfer) const;  // free when there is no such lease
   LeaseRoom room(WorkerKey instance) const;
