@@ -48,7 +48,7 @@ Value mapped(Run& run, const Text& text, const CallArguments& args) {
 // The words between white space, as str.split() without separator; at most `cuts` cuts.
 std::vector<Value> words(const Text& text, std::size_t cuts, bool from_right) {
   std::vector<Value> out;
-  Text rest = stripped(text, kWhiteSpace, true, true);
+  Text rest = stripped(text, kWhiteSpace, !from_right, from_right);
   while (!rest.empty()) {
     const std::string_view bytes = rest.view();
     std::size_t cut = std::string::npos;

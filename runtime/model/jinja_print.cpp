@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <utf8proc.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,6 +23,13 @@ void for_characters(const Text& text, Each each) {
   }
 }
 
+// As str.isprintable() has it: no control, format, private, unassigned or separating character.
+bool is_printable(char32_t character) {
+  if (character == ' ') return true;
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(character));
+  return category != UTF8PROC_CATEGORY_CN && category < UTF8PROC_CATEGORY_ZS;
+}
+
 void append_text_repr(Text& out, const Text& text) {
   const bool has_single = text.bytes().find('\'') != std::string::npos;
   const bool has_double = text.bytes().find('"') != std::string::npos;
@@ -37,10 +45,12 @@ void append_text_repr(Text& out, const Text& text) {
       out.append("\\r", false);
     } else if (c == '\t') {
       out.append("\\t", false);
-    } else if (c < 0x20 || c == 0x7F || (c >= 0x80 && c <= 0xA0) || c == 0xAD) {
-      out.append(fmt::format("\\x{:02x}", static_cast<unsigned>(c)), false);
-    } else if (is_space(c) && c != ' ') {
-      out.append(fmt::format("\\u{:04x}", static_cast<unsigned>(c)), false);
+    } else if (!is_printable(c)) {
+      const auto code = static_cast<unsigned>(c);
+      out.append(code < 0x100     ? fmt::format("\\x{:02x}", code)
+                 : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                                  : fmt::format("\\U{:08x}", code),
+                 false);
     } else {
       out.append(bytes, content);
     }
