@@ -35,9 +35,9 @@ bool is_loopback(const std::string& endpoint) {
          endpoint.rfind("tcp://localhost:", 0) == 0 || endpoint.rfind("ipc://", 0) == 0;
 }
 
-void set_options(void* socket, const Limits& limits) {
+void set_options(void* socket, const std::string& endpoint, const Limits& limits) {
   const int linger = 500, mandatory = 1, handshake = 2000, beat = 1000, dead = 5000;
-  const int ipv6 = 1;
+  const int ipv6 = endpoint.find('[') != std::string::npos ? 1 : 0;
   // What a client has not taken is bounded by its unacknowledged bytes, in the gateway.
   const int water = 65536;
   const auto largest = static_cast<int64_t>(limits.message_bytes_max);
@@ -75,7 +75,7 @@ Result<std::unique_ptr<ClientListener>> ClientListener::open(Node& node,
 Result<void> ClientListener::bind() {
   context_ = zmq_ctx_new();
   socket_ = zmq_socket(context_, ZMQ_ROUTER);
-  set_options(socket_, options_.limits);
+  set_options(socket_, options_.endpoint, options_.limits);
   auto& io = NodeIo::of(node_);
   monitor_ =
       std::make_unique<ZmqMonitor>(io, context_, socket_, [this](ZmqMonitor::Event event, int fd) {

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-enum class HostTimer : uint32_t { ask = 1, leave = 2, orphan = 3 };
+enum class HostTimer : uint32_t { ask = 1, leave = 2, orphan = 3, drain = 4 };
 
 constexpr Micros kAskEvery = 50 * kMillisecond;
 constexpr Micros kFlush = 200 * kMillisecond;  // for the last messages to go out
@@ -28,12 +28,6 @@ bool all_joined(const Topology& topology, const ClusterReply& reply) {
          alive(Role::decode) >= topology.decode_ranks;
 }
 
-uint64_t live_requests(const ClusterReply& reply) {
-  uint64_t live = 0;
-  for (const NamedCount& count : reply.requests) live += count.value;
-  return live;
-}
-
 }  // namespace
 
 void Host::start(Context& context) {
@@ -45,12 +39,15 @@ void Host::ask(Context& context) {
   arm(context, HostTimer::ask, kAskEvery);
 }
 
-void Host::on(Context& context, const Envelope&, ClusterReply& reply) {
+void Host::on(Context&, const Envelope&, ClusterReply& reply) {
   if (!ready_ && all_joined(options_.topology, reply)) {
     ready_ = true;
     options_.ready(reply);
   }
-  if (draining_ && live_requests(reply) == 0) stop_all(context);
+}
+
+void Host::on(Context& context, const Envelope&, Drained&) {
+  stop_all(context);
 }
 
 void Host::on(Context& context, const Envelope&, StopAsked& message) {
@@ -63,9 +60,8 @@ void Host::on(Context& context, const Envelope&, StopAsked& message) {
   log_info("signal " + std::to_string(message.signal) +
            ": taking no new requests, finishing those that run; a second signal ends at once");
   draining_ = true;
-  drain_until_ = context.now() + options_.limits.drain_us;
-  context.send(options_.gateway, Drain{});
-  if (ready_) ask(context);
+  context.send(options_.scheduler, Drain{});
+  arm(context, HostTimer::drain, options_.limits.drain_us);
 }
 
 void Host::stop_all(Context& context) {
@@ -98,14 +94,12 @@ void Host::on(Context&, const Envelope&, ActorDown& message) {
 void Host::on(Context& context, const Envelope&, Timer& timer) {
   switch (static_cast<HostTimer>(timer.purpose)) {
     case HostTimer::ask:
-      if (draining_ && context.now() >= drain_until_) {
-        log_warning("the drain time is over; ending with requests unfinished");
-        return stop_all(context);
-      }
-      if (!ready_ || draining_) ask(context);
+      if (!ready_) ask(context);
       return;
-    case HostTimer::leave:
-      return options_.leave(0);
+    case HostTimer::drain:
+      log_warning("the drain time is over; ending with requests unfinished");
+      return stop_all(context);
+    case HostTimer::leave: return options_.leave(0);
     case HostTimer::orphan:
       log_error("the control rank has been gone for 4 s; leaving");
       return options_.leave(69);

@@ -33,15 +33,14 @@ struct HostOptions {
   uint32_t rank = 0;
   Limits limits;
   ActorId scheduler{0, kSchedulerSlot, kAnyIncarnation};
-  ActorId gateway{0, kGatewaySlot, kAnyIncarnation};
   // Called once, on the control rank, when all workers have joined.
   std::function<void(const ClusterReply&)> ready;
   // Ends the loop of this rank with this exit status.
   std::function<void(int status)> leave;
 };
 
-using HostMessages =
-    MessageList<ClusterReply, StopAsked, Stop, LinkUp, LinkDown, ActorDown, Undeliverable, Timer>;
+using HostMessages = MessageList<ClusterReply, Drained, StopAsked, Stop, LinkUp, LinkDown,
+                                 ActorDown, Undeliverable, Timer>;
 
 // Looks after the process of one rank: says when the cluster is ready, ends it in order on a signal
 // (no new requests, running ones finish within the drain time, then every rank leaves), and takes a
@@ -52,6 +51,7 @@ class Host final : public ActorOf<Host, HostMessages> {
 
   void start(Context& context) override;
   void on(Context& context, const Envelope& from, ClusterReply& reply);
+  void on(Context& context, const Envelope& from, Drained& message);
   void on(Context& context, const Envelope& from, StopAsked& message);
   void on(Context& context, const Envelope& from, Stop& message);
   void on(Context& context, const Envelope& from, LinkUp& message);
@@ -68,7 +68,6 @@ class Host final : public ActorOf<Host, HostMessages> {
   const HostOptions options_;
   bool ready_ = false;
   bool draining_ = false;
-  Micros drain_until_ = 0;
   TimerId orphan_timer_{};
   bool orphan_armed_ = false;
 };

@@ -1,0 +1,58 @@
+#include "launch/serve/banner.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "kernels/isa.h"
+#include "launch/cli/terminal.h"
+#include "launch/version.h"
+#include "runtime/base/log.h"
+
+namespace baton {
+namespace {
+
+std::string slots_of(const WorkerStatus& worker) {
+  return worker.role == Role::decode ? std::to_string(worker.capacity.slots) : "-";
+}
+
+}  // namespace
+
+std::string banner_text(const OpenedModel& model, const ServeOptions& options,
+                        const Topology& topology, const ClusterReply& cluster,
+                        const std::string& endpoint, double seconds) {
+  const ModelConfig& c = model.config;
+  std::string text = std::string("Baton ") + kBatonVersion + "\n";
+  text += "model    " + c.name + ", " + c.architecture + ", " + cli::count_text(c.parameters) +
+          " parameters, " + c.weight_types + "\n";
+  text += "numbers  activations " + std::string(options.exact_activations ? "f32" : "int8") +
+          ", KV cache " + dtype_name(options.kv_dtype) + ", context " +
+          cli::count_text(model.context_max) + ", kernels " + isa_name(isa_choice().isa) + "\n\n";
+
+  cli::Table table({"rank", "role", "host", "compute", "KV blocks", "tokens that fit", "slots"});
+  if (!topology.alone()) table.add({"0", "control", host_name(), "-", "-", "-", "-"});
+  for (const WorkerStatus& w : cluster.workers) {
+    const uint64_t tokens = uint64_t{w.capacity.blocks} * options.block_tokens;
+    table.add({std::to_string(w.rank), role_name(w.role), w.host, w.cores,
+               cli::count_text(w.capacity.blocks), cli::count_text(tokens), slots_of(w)});
+  }
+  text += table.text(false);
+  char ready[160];
+  std::snprintf(ready, sizeof ready, "\nclients  %s\nready in %.1f s\n", endpoint.c_str(), seconds);
+  return text + ready;
+}
+
+void write_ready_file(const std::string& path, const std::string& endpoint) {
+  if (path.empty()) return;
+  const std::string draft = path + ".new";
+  {
+    std::ofstream file(draft);
+    file << "endpoint=" << endpoint << "\npid=" << getpid() << "\n";
+  }
+  if (std::rename(draft.c_str(), path.c_str()) != 0) {
+    log_error("cannot write --ready-file " + path);
+  }
+}
+
+}  // namespace baton
