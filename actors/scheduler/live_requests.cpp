@@ -4,7 +4,7 @@
 
 namespace baton {
 
-RequestRow& LiveRequests::add(RequestRow row) {
+LedgerRow& LiveRequests::add(LedgerRow row) {
   const RequestId id = row.id;
   const auto [entry, fresh] = rows_.emplace(id, std::move(row));
   CHECK(fresh);
@@ -14,7 +14,7 @@ RequestRow& LiveRequests::add(RequestRow row) {
   return entry->second;
 }
 
-RequestRow* LiveRequests::find(RequestId id) {
+LedgerRow* LiveRequests::find(RequestId id) {
   const auto found = rows_.find(id);
   return found == rows_.end() ? nullptr : &found->second;
 }
@@ -22,35 +22,35 @@ RequestRow* LiveRequests::find(RequestId id) {
 void LiveRequests::erase(RequestId id) {
   const auto found = rows_.find(id);
   CHECK(found != rows_.end());
-  const RequestRow& row = found->second;
+  const LedgerRow& row = found->second;
   deadlines_.erase({row.deadline, id});
   stages_.erase({row.stage_due, id});
   --by_state_[static_cast<size_t>(row.state)];
   rows_.erase(found);
 }
 
-void LiveRequests::set_state(RequestRow& row, RequestState state) {
+void LiveRequests::set_state(LedgerRow& row, RequestState state) {
   --by_state_[static_cast<size_t>(row.state)];
   ++by_state_[static_cast<size_t>(state)];
   row.state = state;
 }
 
-void LiveRequests::set_stage_due(RequestRow& row, Micros due) {
+void LiveRequests::set_stage_due(LedgerRow& row, Micros due) {
   stages_.erase({row.stage_due, row.id});
   row.stage_due = due;
   if (due != kNever) stages_.emplace(due, row.id);
 }
 
-RequestRow* LiveRequests::first_passed(const Due& due, Micros now) {
+LedgerRow* LiveRequests::first_passed(const Due& due, Micros now) {
   if (due.empty() || due.begin()->first > now) return nullptr;
   return find(due.begin()->second);
 }
 
-RequestRow* LiveRequests::deadline_passed(Micros now) {
+LedgerRow* LiveRequests::deadline_passed(Micros now) {
   return first_passed(deadlines_, now);
 }
 
-RequestRow* LiveRequests::stage_passed(Micros awake_now) {
+LedgerRow* LiveRequests::stage_passed(Micros awake_now) {
   return first_passed(stages_, awake_now);
 }
 

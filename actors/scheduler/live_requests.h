@@ -19,7 +19,7 @@
 namespace baton {
 
 // One row of the request ledger.
-struct RequestRow {
+struct LedgerRow {
   RequestId id;
   RequestState state = RequestState::queued;
   Epoch epoch{1};  // fences the lives of the request
@@ -57,16 +57,16 @@ struct RequestRow {
 class LiveRequests {
  public:
   // Precondition: the id is not here.
-  RequestRow& add(RequestRow row);
-  RequestRow* find(RequestId id);
+  LedgerRow& add(LedgerRow row);
+  LedgerRow* find(RequestId id);
   void erase(RequestId id);
   size_t size() const { return rows_.size(); }
 
-  void set_state(RequestRow& row, RequestState state);
-  void set_stage_due(RequestRow& row, Micros due);
+  void set_state(LedgerRow& row, RequestState state);
+  void set_stage_due(LedgerRow& row, Micros due);
   // A row whose client's deadline, or whose stage, has passed at that instant; null if none has.
-  RequestRow* deadline_passed(Micros now);
-  RequestRow* stage_passed(Micros awake_now);
+  LedgerRow* deadline_passed(Micros now);
+  LedgerRow* stage_passed(Micros awake_now);
 
   const std::array<uint64_t, kRequestStates>& by_state() const { return by_state_; }
   std::vector<RequestId> of_gateway(ActorId gateway) const;  // looks at all rows
@@ -74,9 +74,9 @@ class LiveRequests {
 
  private:
   using Due = std::set<std::pair<Micros, RequestId>>;
-  RequestRow* first_passed(const Due& due, Micros now);
+  LedgerRow* first_passed(const Due& due, Micros now);
 
-  std::map<RequestId, RequestRow> rows_;
+  std::map<RequestId, LedgerRow> rows_;
   Due deadlines_;
   Due stages_;
   std::array<uint64_t, kRequestStates> by_state_{};

@@ -48,13 +48,13 @@ void Scheduler::start(Context& context) {
   context.set_timer(kSweepPeriod, kSweepTimer);
 }
 
-Routing Scheduler::routing(const Context& context, const RequestRow& row) const {
+Routing Scheduler::routing(const Context& context, const LedgerRow& row) const {
   return {row.id, row.epoch, 0, remaining_until(row.deadline, context.now())};
 }
 
 // ---------------------------------------------------------------- events
 
-void Scheduler::apply(Context& context, RequestRow& row, RequestEvent event, const Cause& cause) {
+void Scheduler::apply(Context& context, LedgerRow& row, RequestEvent event, const Cause& cause) {
   const Transition change = transition(row.state, event);
   if (change.dropped) {
     ++counters_.dropped_messages;
@@ -64,7 +64,7 @@ void Scheduler::apply(Context& context, RequestRow& row, RequestEvent event, con
   enter(context, row, change.next);
 }
 
-void Scheduler::perform(Context& context, RequestRow& row, RequestAction action, RequestEvent event,
+void Scheduler::perform(Context& context, LedgerRow& row, RequestAction action, RequestEvent event,
                         const Cause& cause) {
   switch (action) {
     case RequestAction::send_reserve: return send_reserve(context, row);
@@ -89,7 +89,7 @@ void Scheduler::perform(Context& context, RequestRow& row, RequestAction action,
   }
 }
 
-void Scheduler::enter(Context& context, RequestRow& row, RequestState next) {
+void Scheduler::enter(Context& context, LedgerRow& row, RequestState next) {
   if (row.state == RequestState::queued && next != RequestState::queued) queue_.remove(row.id);
   leave_arrivals(context, row, next);
   if (unattached(next)) {
@@ -111,7 +111,7 @@ void Scheduler::enter(Context& context, RequestRow& row, RequestState next) {
 }
 
 // A request that is no longer on its way to a worker makes room there for the next one.
-void Scheduler::leave_arrivals(Context& context, RequestRow& row, RequestState next) {
+void Scheduler::leave_arrivals(Context& context, LedgerRow& row, RequestState next) {
   if (arriving_at_source(row.state) && !arriving_at_source(next)) {
     if (Worker* source = row.source ? members_.find(*row.source) : nullptr) {
       --source->arriving;
@@ -127,14 +127,14 @@ void Scheduler::leave_arrivals(Context& context, RequestRow& row, RequestState n
   }
 }
 
-void Scheduler::detach_source(Context&, RequestRow& row) {
+void Scheduler::detach_source(Context&, LedgerRow& row) {
   if (Worker* source = row.source ? members_.find(*row.source) : nullptr) {
     source->requests.erase(row.id);
   }
   row.source.reset();
 }
 
-void Scheduler::detach_target(Context&, RequestRow& row) {
+void Scheduler::detach_target(Context&, LedgerRow& row) {
   if (Worker* target = row.target ? members_.find(*row.target) : nullptr) {
     target->requests.erase(row.id);
   }
@@ -151,7 +151,7 @@ uint32_t Scheduler::take_tags(uint32_t count) {
 }
 
 // source and target were chosen by pump().
-void Scheduler::send_reserve(Context& context, RequestRow& row) {
+void Scheduler::send_reserve(Context& context, LedgerRow& row) {
   Worker& source = *members_.find(*row.source);
   Worker& target = *members_.find(*row.target);
   const uint64_t committed = row.committed_tokens();
@@ -183,7 +183,7 @@ void Scheduler::send_reserve(Context& context, RequestRow& row) {
   context.send(target.id, reserve, routing(context, row));
 }
 
-void Scheduler::send_run(Context& context, RequestRow& row, const Reserved& reserved) {
+void Scheduler::send_run(Context& context, LedgerRow& row, const Reserved& reserved) {
   const Worker& source = *members_.find(*row.source);
   const Worker& target = *members_.find(*row.target);
   const Plan& plan = members_.plan(source, target);
@@ -216,7 +216,7 @@ void Scheduler::send_run(Context& context, RequestRow& row, const Reserved& rese
 }
 
 // Only from Run to hand-off does prefill hold anything.
-void Scheduler::cancel_source(Context& context, const RequestRow& row, const Cause& cause) {
+void Scheduler::cancel_source(Context& context, const LedgerRow& row, const Cause& cause) {
   const bool holds = row.state == RequestState::prefill || row.state == RequestState::transfer;
   if (!holds || !row.source || !members_.find(*row.source)) return;
   context.send(*row.source, Cancel{cause.code}, routing(context, row));
@@ -225,7 +225,7 @@ void Scheduler::cancel_source(Context& context, const RequestRow& row, const Cau
 // What decode holds is named by the transfer until it has adopted the request, and by the request
 // from then on; while Adopt is under way, both. The slots stay in quarantine until it says that
 // they are free.
-void Scheduler::cancel_target(Context& context, const RequestRow& row, RequestEvent event,
+void Scheduler::cancel_target(Context& context, const LedgerRow& row, RequestEvent event,
                               const Cause& cause) {
   Worker* target = row.target ? members_.find(*row.target) : nullptr;
   if (!target) return;
@@ -242,7 +242,7 @@ void Scheduler::cancel_target(Context& context, const RequestRow& row, RequestEv
   refresh(context, *target);
 }
 
-void Scheduler::requeue(RequestRow& row) {
+void Scheduler::requeue(LedgerRow& row) {
   QueueRank rank;
   rank.fresh = false;
   rank.urgency = -row.ask.priority;
@@ -251,7 +251,7 @@ void Scheduler::requeue(RequestRow& row) {
 }
 
 // A worker that had the request in its engine may have died of it.
-void Scheduler::count_attempt(RequestRow& row, RequestEvent event, const Cause& cause) {
+void Scheduler::count_attempt(LedgerRow& row, RequestEvent event, const Cause& cause) {
   ++row.attempts;
   ++counters_.migrations;
   row.lost = cause.text;
@@ -287,7 +287,7 @@ void Scheduler::refresh(Context& context, const Worker& worker) {
 
 void Scheduler::pump(Context& context) {
   while (const auto next = queue_.take(sites_, awake(context))) {
-    RequestRow& row = *requests_.find(next->request);
+    LedgerRow& row = *requests_.find(next->request);
     row.source = members_.at(next->source)->id;
     row.target = members_.at(next->target)->id;
     apply(context, row, RequestEvent::capacity, {});
@@ -333,14 +333,14 @@ void Scheduler::discount_pause(Context& context) {
 }
 
 void Scheduler::sweep_requests(Context& context) {
-  while (RequestRow* row = requests_.deadline_passed(context.now())) {
+  while (LedgerRow* row = requests_.deadline_passed(context.now())) {
     apply(context, *row, RequestEvent::deadline,
           {ErrorCode::deadline_exceeded, std::string("the deadline passed while the request was ") +
                                              request_state_name(row->state)});
   }
-  while (RequestRow* row = requests_.stage_passed(awake(context))) expire_stage(context, *row);
+  while (LedgerRow* row = requests_.stage_passed(awake(context))) expire_stage(context, *row);
   while (const auto id = queue_.parked_since_before(awake(context) - limits_.stage_us)) {
-    RequestRow& row = *requests_.find(*id);
+    LedgerRow& row = *requests_.find(*id);
     const std::string waited = "no instance that could take the request has been alive for " +
                                std::to_string(limits_.stage_us / kMillisecond) + " ms";
     const ErrorCode code = row.ran ? ErrorCode::worker_lost : ErrorCode::unavailable;
@@ -352,7 +352,7 @@ void Scheduler::sweep_requests(Context& context) {
 
 // A stage that is too long. A prompt may wait behind others: as long as its prefill actor makes
 // steps, it is given more time.
-void Scheduler::expire_stage(Context& context, RequestRow& row) {
+void Scheduler::expire_stage(Context& context, LedgerRow& row) {
   Worker* source = row.source ? members_.find(*row.source) : nullptr;
   Worker* target = row.target ? members_.find(*row.target) : nullptr;
   if (row.state == RequestState::prefill && source && source->load.step != row.stage_steps) {

@@ -122,35 +122,35 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
 
   // ---- scheduler.cpp: the ledger's events and actions
   // The row may be gone afterwards.
-  void apply(Context&, RequestRow&, RequestEvent, const Cause&);
-  void perform(Context&, RequestRow&, RequestAction, RequestEvent, const Cause&);
-  void enter(Context&, RequestRow&, RequestState);
-  void send_reserve(Context&, RequestRow&);
-  void send_run(Context&, RequestRow&, const Reserved&);
-  void cancel_source(Context&, const RequestRow&, const Cause&);
-  void cancel_target(Context&, const RequestRow&, RequestEvent, const Cause&);
-  void requeue(RequestRow&);
-  void count_attempt(RequestRow&, RequestEvent, const Cause&);
-  void leave_arrivals(Context&, RequestRow&, RequestState next);
-  void detach_source(Context&, RequestRow&);
-  void detach_target(Context&, RequestRow&);
+  void apply(Context&, LedgerRow&, RequestEvent, const Cause&);
+  void perform(Context&, LedgerRow&, RequestAction, RequestEvent, const Cause&);
+  void enter(Context&, LedgerRow&, RequestState);
+  void send_reserve(Context&, LedgerRow&);
+  void send_run(Context&, LedgerRow&, const Reserved&);
+  void cancel_source(Context&, const LedgerRow&, const Cause&);
+  void cancel_target(Context&, const LedgerRow&, RequestEvent, const Cause&);
+  void requeue(LedgerRow&);
+  void count_attempt(LedgerRow&, RequestEvent, const Cause&);
+  void leave_arrivals(Context&, LedgerRow&, RequestState next);
+  void detach_source(Context&, LedgerRow&);
+  void detach_target(Context&, LedgerRow&);
   // Places queued requests as long as there is capacity.
   void pump(Context&);
   void refresh(Context&, const Worker&);  // its entry in sites_
   void sweep(Context&);
   void discount_pause(Context&);
   void sweep_requests(Context&);
-  void expire_stage(Context&, RequestRow&);
+  void expire_stage(Context&, LedgerRow&);
   Micros awake(const Context& context) const { return context.now() - paused_us_; }
   uint32_t take_tags(uint32_t count);
-  Routing routing(const Context&, const RequestRow&) const;
+  Routing routing(const Context&, const LedgerRow&) const;
 
   // ---- scheduler_stages.cpp
   // The row that a worker's message is about, if the message is of its present life; otherwise it
   // is counted, and a sender that still runs an old life is told to stop.
-  RequestRow* current(Context&, const Envelope&, TransferId, Sender, bool runs);
-  void fail_run(Context&, RequestRow&, RequestEvent, const Refusal&);
-  void refuse_reserve(Context&, RequestRow&, const Refusal&);
+  LedgerRow* current(Context&, const Envelope&, TransferId, Sender, bool runs);
+  void fail_run(Context&, LedgerRow&, RequestEvent, const Refusal&);
+  void refuse_reserve(Context&, LedgerRow&, const Refusal&);
 
   // ---- scheduler_workers.cpp
   bool fence_stale(Context&, const Envelope&);
@@ -159,11 +159,11 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
 
   // ---- scheduler_gateway.cpp
   bool hear_gateway(Context&, const Envelope&);
-  void readmit_known(Context&, const Envelope&, const Admit&, const RequestRow&);
+  void readmit_known(Context&, const Envelope&, const Admit&, const LedgerRow&);
   void refuse(Context&, const Envelope&, Refusal);
-  RequestRow* gateway_row(const Envelope&);
-  bool exhausted(const RequestRow&) const;
-  void exhaust(Context&, RequestRow&);
+  LedgerRow* gateway_row(const Envelope&);
+  bool exhausted(const LedgerRow&) const;
+  void exhaust(Context&, LedgerRow&);
   bool serving(const Context&) const;
   Micros retry_after() const;
   void note_end(const Context&);

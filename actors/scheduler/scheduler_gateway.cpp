@@ -41,7 +41,7 @@ void Scheduler::refuse(Context& context, const Envelope& from, Refusal refusal) 
 
 void Scheduler::on(Context& context, const Envelope& from, Admit& message) {
   if (!hear_gateway(context, from)) return;
-  if (const RequestRow* known = requests_.find(from.request)) {
+  if (const LedgerRow* known = requests_.find(from.request)) {
     return readmit_known(context, from, message, *known);
   }
   if (from.request.value == 0) {
@@ -61,7 +61,7 @@ void Scheduler::on(Context& context, const Envelope& from, Admit& message) {
   if (auto refusal = refuse_admit(message, load, sites_.reach(), limits_)) {
     return refuse(context, from, std::move(*refusal));
   }
-  RequestRow row;
+  LedgerRow row;
   row.id = from.request;
   row.gateway = from.from;
   row.ask = std::move(message);
@@ -70,7 +70,7 @@ void Scheduler::on(Context& context, const Envelope& from, Admit& message) {
   row.deadline = deadline_after(context.now(), from.remaining_us);
   const QueueRank rank{true, -row.ask.priority, queue_.due_of(row.deadline, context.now()),
                        row.arrival};
-  RequestRow& added = requests_.add(std::move(row));
+  LedgerRow& added = requests_.add(std::move(row));
   queue_.push(added.id, rank, need_of(added.ask, 0));
   ++counters_.admitted;
   context.send(from.from, Admitted{static_cast<uint32_t>(queue_.size() - 1)},
@@ -80,7 +80,7 @@ void Scheduler::on(Context& context, const Envelope& from, Admit& message) {
 
 // The same again is answered again; another request under a live id is refused.
 void Scheduler::readmit_known(Context& context, const Envelope& from, const Admit& ask,
-                              const RequestRow& known) {
+                              const LedgerRow& known) {
   if (known.gateway != from.from || !same_ask(known.ask, ask)) {
     return refuse(context, from,
                   {ErrorCode::conflict,
@@ -93,8 +93,8 @@ void Scheduler::readmit_known(Context& context, const Envelope& from, const Admi
 }
 
 // The row that the gateway may speak of; counts what it may not.
-RequestRow* Scheduler::gateway_row(const Envelope& from) {
-  RequestRow* row = requests_.find(from.request);
+LedgerRow* Scheduler::gateway_row(const Envelope& from) {
+  LedgerRow* row = requests_.find(from.request);
   if (!row) {
     ++counters_.dropped_messages;
     return nullptr;
@@ -108,19 +108,19 @@ RequestRow* Scheduler::gateway_row(const Envelope& from) {
 
 void Scheduler::on(Context& context, const Envelope& from, Cancel& message) {
   if (!requests_.find(from.request)) early_cancels_.note(from.request, {UINT32_MAX});
-  if (RequestRow* row = gateway_row(from)) {
+  if (LedgerRow* row = gateway_row(from)) {
     const ErrorCode code = message.reason == ErrorCode::ok ? ErrorCode::cancelled : message.reason;
     apply(context, *row, RequestEvent::cancel, {code, "the request was cancelled"});
   }
   pump(context);
 }
 
-bool Scheduler::exhausted(const RequestRow& row) const {
+bool Scheduler::exhausted(const LedgerRow& row) const {
   return row.deaths >= static_cast<uint32_t>(limits_.worker_deaths_max) ||
          row.attempts > static_cast<uint32_t>(limits_.attempts_max);
 }
 
-void Scheduler::exhaust(Context& context, RequestRow& row) {
+void Scheduler::exhaust(Context& context, LedgerRow& row) {
   const bool poison = row.deaths >= static_cast<uint32_t>(limits_.worker_deaths_max);
   const std::string why =
       poison ? std::to_string(row.deaths) + " workers died while they ran the request (limit " +
@@ -133,7 +133,7 @@ void Scheduler::exhaust(Context& context, RequestRow& row) {
 }
 
 void Scheduler::on(Context& context, const Envelope& from, Frozen& message) {
-  RequestRow* row = gateway_row(from);
+  LedgerRow* row = gateway_row(from);
   if (row && from.epoch != row->epoch) {
     ++counters_.fenced_messages;
   } else if (row && row->state == RequestState::freezing) {
@@ -154,7 +154,7 @@ void Scheduler::on(Context& context, const Envelope& from, Frozen& message) {
 // Legal in every epoch: what the gateway has committed stays committed. Answered even when the
 // request is not known any more, so that the gateway can forget it.
 void Scheduler::on(Context& context, const Envelope& from, Done& message) {
-  RequestRow* row = gateway_row(from);
+  LedgerRow* row = gateway_row(from);
   if (!row) {
     return context.send(from.from, DoneAck{}, {from.request, from.epoch, 0, kNever});
   }

@@ -48,9 +48,9 @@ void take_usage(Usage& mine, const Usage& theirs) {
 
 }  // namespace
 
-RequestRow* Scheduler::current(Context& context, const Envelope& from, TransferId transfer,
-                               Sender sender, bool runs) {
-  RequestRow* row = requests_.find(from.request);
+LedgerRow* Scheduler::current(Context& context, const Envelope& from, TransferId transfer,
+                              Sender sender, bool runs) {
+  LedgerRow* row = requests_.find(from.request);
   if (!row) {
     ++counters_.dropped_messages;
     return nullptr;
@@ -69,7 +69,7 @@ void Scheduler::on(Context& context, const Envelope& from, Reserved& message) {
   if (fence_stale(context, from)) return;
   const bool known = leases_.confirm(message.transfer, message.slots, message.blocks_held);
   refresh(context, *members_.find(from.from));
-  RequestRow* row = current(context, from, message.transfer, Sender::target, true);
+  LedgerRow* row = current(context, from, message.transfer, Sender::target, true);
   if (row && !known) {
     // Slots that were not asked for: an answer that cannot be worked with.
     refuse_reserve(context, *row,
@@ -87,7 +87,7 @@ void Scheduler::on(Context& context, const Envelope& from, ReserveRefused& messa
   if (fence_stale(context, from)) return;
   leases_.credit_refused(message.transfer);
   refresh(context, *members_.find(from.from));
-  if (RequestRow* row = current(context, from, message.transfer, Sender::target, false)) {
+  if (LedgerRow* row = current(context, from, message.transfer, Sender::target, false)) {
     refuse_reserve(context, *row, message.refusal);
   }
   pump(context);
@@ -95,7 +95,7 @@ void Scheduler::on(Context& context, const Envelope& from, ReserveRefused& messa
 
 // The decode actor knows better than the lease ledger what it has: nothing more is asked of it
 // until it has said so (with its next beat at the latest).
-void Scheduler::refuse_reserve(Context& context, RequestRow& row, const Refusal& refusal) {
+void Scheduler::refuse_reserve(Context& context, LedgerRow& row, const Refusal& refusal) {
   ++counters_.reserve_refusals;
   if (rejects(refusal.code)) {
     return apply(context, row, RequestEvent::reserve_rejected,
@@ -110,7 +110,7 @@ void Scheduler::refuse_reserve(Context& context, RequestRow& row, const Refusal&
 
 void Scheduler::on(Context& context, const Envelope& from, RunRefused& message) {
   if (fence_stale(context, from)) return;
-  if (RequestRow* row = current(context, from, message.transfer, Sender::source, false)) {
+  if (LedgerRow* row = current(context, from, message.transfer, Sender::source, false)) {
     const bool rejected = rejects(message.refusal.code);
     fail_run(context, *row, rejected ? RequestEvent::prefill_rejected : RequestEvent::run_refused,
              message.refusal);
@@ -120,7 +120,7 @@ void Scheduler::on(Context& context, const Envelope& from, RunRefused& message) 
 
 void Scheduler::on(Context& context, const Envelope& from, PrefillFailed& message) {
   if (fence_stale(context, from)) return;
-  if (RequestRow* row = current(context, from, message.transfer, Sender::source, false)) {
+  if (LedgerRow* row = current(context, from, message.transfer, Sender::source, false)) {
     fail_run(context, *row,
              message.retryable ? RequestEvent::prefill_failed : RequestEvent::prefill_rejected,
              message.refusal);
@@ -128,7 +128,7 @@ void Scheduler::on(Context& context, const Envelope& from, PrefillFailed& messag
   pump(context);
 }
 
-void Scheduler::fail_run(Context& context, RequestRow& row, RequestEvent event,
+void Scheduler::fail_run(Context& context, LedgerRow& row, RequestEvent event,
                          const Refusal& refusal) {
   Worker* source = members_.find(*row.source);
   if (event == RequestEvent::prefill_rejected) {
@@ -147,7 +147,7 @@ void Scheduler::fail_run(Context& context, RequestRow& row, RequestEvent event,
 
 void Scheduler::on(Context& context, const Envelope& from, PrefillDone& message) {
   if (fence_stale(context, from)) return;
-  if (RequestRow* row = current(context, from, message.transfer, Sender::source, true)) {
+  if (LedgerRow* row = current(context, from, message.transfer, Sender::source, true)) {
     members_.note_success(*members_.find(from.from));
     const bool finished = message.finish != Finish::none;
     if (row->state == RequestState::prefill) take_usage(row->usage, message.usage);
@@ -159,7 +159,7 @@ void Scheduler::on(Context& context, const Envelope& from, PrefillDone& message)
 
 void Scheduler::on(Context& context, const Envelope& from, Adopted& message) {
   if (fence_stale(context, from)) return;
-  if (RequestRow* row = current(context, from, message.transfer, Sender::target, true)) {
+  if (LedgerRow* row = current(context, from, message.transfer, Sender::target, true)) {
     members_.note_success(*members_.find(from.from));
     take_usage(row->usage, message.usage);
     apply(context, *row, RequestEvent::adopted, {});
@@ -169,7 +169,7 @@ void Scheduler::on(Context& context, const Envelope& from, Adopted& message) {
 
 void Scheduler::on(Context& context, const Envelope& from, AdoptFailed& message) {
   if (fence_stale(context, from)) return;
-  if (RequestRow* row = current(context, from, message.transfer, Sender::target, false)) {
+  if (LedgerRow* row = current(context, from, message.transfer, Sender::target, false)) {
     // A source that was lost says nothing about the decode actor.
     if (message.refusal.code != ErrorCode::worker_lost) {
       members_.note_failure(*members_.find(from.from), awake(context));
@@ -189,7 +189,7 @@ void Scheduler::on(Context& context, const Envelope& from, SlotFreed& message) {
   const LeaseLedger::Credit credit = leases_.credit_slot(key, message.slot);
   leases_.report(key, message.slots_free, message.blocks_free);
   refresh(context, *members_.find(from.from));
-  RequestRow* row = credit.last ? requests_.find(from.request) : nullptr;
+  LedgerRow* row = credit.last ? requests_.find(from.request) : nullptr;
   if (!credit.credited) {
     ++counters_.slots_credited_late;
   } else if (row && row->transfer == credit.transfer && row->target == from.from) {
@@ -203,7 +203,7 @@ void Scheduler::on(Context& context, const Envelope& from, SlotFreed& message) {
 void Scheduler::on(Context& context, const Envelope& from, Preempted& message) {
   if (fence_stale(context, from)) return;
   const auto transfer = leases_.owner(worker_key(from.from), message.slot);
-  RequestRow* row = transfer ? current(context, from, *transfer, Sender::target, false) : nullptr;
+  LedgerRow* row = transfer ? current(context, from, *transfer, Sender::target, false) : nullptr;
   if (row) {
     ++counters_.preemptions;
     apply(context, *row, RequestEvent::preempted,

@@ -109,7 +109,7 @@ void Scheduler::on(Context& context, const Envelope& from, Undeliverable& messag
     }
     return pump(context);
   }
-  RequestRow* row = requests_.find(from.request);
+  LedgerRow* row = requests_.find(from.request);
   if (!row || row->epoch != from.epoch) return;
   const Refusal full{ErrorCode::busy,
                      "the mailbox of rank " + std::to_string(message.target.rank) + " is full",
@@ -148,7 +148,7 @@ void Scheduler::bury(Context& context, ActorId life, const std::string& reason) 
   for (const auto& [key, gateway] : gateways_) context.send(gateway, news);
 
   for (const RequestId id : worker.requests) {
-    RequestRow* row = requests_.find(id);
+    LedgerRow* row = requests_.find(id);
     if (!row) continue;
     const bool prefills = row->source == life;
     apply(context, *row, prefills ? RequestEvent::prefill_down : RequestEvent::decode_down,
