@@ -29,21 +29,31 @@ struct Slot {
 
 Slot slots[kMappingsMax];
 
-void say(const char* text) {
+constexpr char kBefore[] = "baton: ";
+constexpr char kBehind[] =
+    ": a part of the model could not be read: the file was cut short or replaced while in use, or "
+    "its disk failed; expected it unchanged. Restore the file and start again\n";
+
+// One write, so that the sentences of several ranks do not mix.
+void say_unreadable(const char* path) {
+  char line[sizeof kBefore + kPathBytes + sizeof kBehind];
+  std::size_t size = 0;
+  for (const char* part : {kBefore, path, kBehind}) {
+    const std::size_t length = std::strlen(part);
+    std::memcpy(line + size, part, length);
+    size += length;
+  }
   // Nothing can be done about a failed write here.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line, size);
 }
 
-// Async-signal-safe: atomics, strlen, write, _exit, sigaction only.
+// Async-signal-safe: atomics, memory, write, _exit and sigaction only.
 void on_bus_error(int signal, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
   for (const Slot& slot : slots) {
     const std::uintptr_t base = slot.base.load(std::memory_order_acquire);
     if (base == 0 || address < base || address - base >= slot.size) continue;
-    say("baton: ");
-    say(slot.path);
-    say(": a part of the model could not be read: the file was cut short or replaced while in use, "
-        "or its disk failed; expected it unchanged. Restore the file and start again\n");
+    say_unreadable(slot.path);
     ::_exit(kExitBadModel);
   }
   struct sigaction action {};

@@ -46,11 +46,12 @@ constexpr char kGpt2[] =
 // text: white space in front of a number is one piece.
 constexpr char kSmollm[] =
     R"([<N>]|'s|'t|'re|'ve|'m|'ll|'d| ?[<L>]+| ?[^<S><L><N>]+|[<S>]+(?![^<S><N>])|[<S>]+)";
+// U+017F is the long s, which is an s without its case.
 constexpr char kQwen2[] =
-    R"('[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n<L><N>]?[<L>]+|[<N>])"
+    R"('[sS\x{17F}]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n<L><N>]?[<L>]+|[<N>])"
     R"(| ?[^<S><L><N>]+[\r\n]*|[<S>]*[\r\n]+|[<S>]+(?![^<S>])|[<S>]+)";
 constexpr char kLlama3[] =
-    R"('[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n<L><N>]?[<L>]+|[<N>]{1,3})"
+    R"('[sS\x{17F}]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n<L><N>]?[<L>]+|[<N>]{1,3})"
     R"(| ?[^<S><L><N>]+[\r\n]*|[<S>]*[\r\n]+|[<S>]+(?![^<S>])|[<S>]+)";
 
 constexpr Kind kKinds[] = {
