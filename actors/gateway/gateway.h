@@ -171,6 +171,7 @@ class Gateway final : public ActorOf<Gateway, GatewayMessages> {
   void send_terminal(Context& context, const RequestRow& row, const Session& session,
                      uint64_t number, Job& job);
   void stall(Context& context, Session& session, uint64_t number);
+  void watch_reader(Context& context, Session& session);
   void resume(Context& context, RequestRow& row, Session& session, uint64_t number, uint32_t from);
   bool reader_waits(const RequestRow& row);
   void pump(Context& context, Session& session);

@@ -111,7 +111,11 @@ void Gateway::send_terminal(Context& context, const RequestRow& row, const Sessi
 void Gateway::stall(Context& context, Session& session, uint64_t number) {
   if (session.backlog.empty()) stop_timer(context, session.slow_timer);  // an earlier stall's
   session.backlog.insert(number);
-  if (session.slow_timer.value != 0) return;
+  watch_reader(context, session);
+}
+
+void Gateway::watch_reader(Context& context, Session& session) {
+  if (session.backlog.empty() || session.slow_timer.value != 0 || !session.address) return;
   session.slow_timer = context.set_timer(options_.limits.slow_reader_us, kSlow, session.id.value);
 }
 
@@ -136,17 +140,19 @@ void Gateway::on(Context& context, const Envelope& from, ClientAck& ack) {
   if (known == session->jobs.end()) return;  // forgotten: acknowledged before
   const RequestRow* row = find(known->second.request);
   CHECK(row != nullptr);
-  const bool moved = sessions_.acknowledge(*session, known->second, ack.next) > 0;
-  if (ack.done && !row->live()) forget_job(context, *session, ack.job);
-  if (!moved && !session->backlog.empty()) return;
-  stop_timer(context, session->slow_timer);  // it reads
+  const bool reads = sessions_.acknowledge(*session, known->second, ack.next) > 0;
+  if (ack.done && known->second.told) forget_job(context, *session, ack.job);
+  if (reads) stop_timer(context, session->slow_timer);
   pump(context, *session);
+  watch_reader(context, *session);
 }
 
-// Sends a client what waited for it, and lets the workers go on.
+// Sends a client what waited for it, and lets the workers go on. Whatever frees bytes of a session
+// ends here.
 void Gateway::pump(Context& context, Session& session) {
   const std::set<uint64_t> backlog = session.backlog;
   for (const uint64_t number : backlog) {
+    if (sessions_.blocked(session)) return;
     RequestRow* row = find(session.jobs.at(number).request);
     CHECK(row != nullptr);
     deliver(context, *row, session, number);
@@ -195,6 +201,7 @@ void Gateway::on(Context& context, const Envelope& from, Fetch& fetch) {
   RequestRow* row = find(known->second.request);
   CHECK(row != nullptr);
   resume(context, *row, *session, fetch.job, fetch.after_seq);
+  pump(context, *session);
 }
 
 void Gateway::resume(Context& context, RequestRow& row, Session& session, uint64_t number,

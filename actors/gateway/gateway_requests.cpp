@@ -105,6 +105,7 @@ bool Gateway::repeats(Context& context, const Envelope& from, Session& session,
   known->second.correlation = from.correlation;
   known->second.stream = submit.stream;
   resume(context, *row, session, submit.job, 0);
+  pump(context, session);
   return true;
 }
 
@@ -245,6 +246,7 @@ void Gateway::on(Context& context, const Envelope& from, ClientCancel& cancel) {
   Session* session = session_of(from, cancel.job, context);
   if (session == nullptr || !session->jobs.contains(cancel.job)) return;
   drop_job(context, *session, cancel.job, {ErrorCode::cancelled, "cancelled by the client", 0});
+  pump(context, *session);
 }
 
 void Gateway::drop_job(Context& context, Session& session, uint64_t number,
