@@ -91,10 +91,12 @@ void Scheduler::perform(Context& context, LedgerRow& row, RequestAction action, 
 
 void Scheduler::enter(Context& context, LedgerRow& row, RequestState next) {
   if (row.state == RequestState::queued && next != RequestState::queued) queue_.remove(row.id);
-  leave_arrivals(context, row, next);
   if (unattached(next)) {
     detach_source(context, row);
     detach_target(context, row);
+  } else {
+    if (!arriving_at_source(next)) arrive_source(context, row);
+    if (!arriving_at_target(next)) arrive_target(context, row);
   }
   requests_.set_state(row, next);
   if (is_terminal(next)) {
@@ -111,30 +113,33 @@ void Scheduler::enter(Context& context, LedgerRow& row, RequestState next) {
 }
 
 // A request that is no longer on its way to a worker makes room there for the next one.
-void Scheduler::leave_arrivals(Context& context, LedgerRow& row, RequestState next) {
-  if (arriving_at_source(row.state) && !arriving_at_source(next)) {
-    if (Worker* source = row.source ? members_.find(*row.source) : nullptr) {
-      --source->arriving;
-      source->positions_ahead -= row.ask.ids.size() + row.committed_tokens();
-      refresh(context, *source);
-    }
-  }
-  if (arriving_at_target(row.state) && !arriving_at_target(next)) {
-    if (Worker* target = row.target ? members_.find(*row.target) : nullptr) {
-      --target->arriving;
-      refresh(context, *target);
-    }
-  }
+void Scheduler::arrive_source(Context& context, const LedgerRow& row) {
+  Worker* source = row.source ? members_.find(*row.source) : nullptr;
+  if (!source || !arriving_at_source(row.state)) return;
+  CHECK(source->arriving > 0);
+  --source->arriving;
+  source->positions_ahead -= row.ask.ids.size() + row.committed_tokens();
+  refresh(context, *source);
 }
 
-void Scheduler::detach_source(Context&, LedgerRow& row) {
+void Scheduler::arrive_target(Context& context, const LedgerRow& row) {
+  Worker* target = row.target ? members_.find(*row.target) : nullptr;
+  if (!target || !arriving_at_target(row.state)) return;
+  CHECK(target->arriving > 0);
+  --target->arriving;
+  refresh(context, *target);
+}
+
+void Scheduler::detach_source(Context& context, LedgerRow& row) {
+  arrive_source(context, row);
   if (Worker* source = row.source ? members_.find(*row.source) : nullptr) {
     source->requests.erase(row.id);
   }
   row.source.reset();
 }
 
-void Scheduler::detach_target(Context&, LedgerRow& row) {
+void Scheduler::detach_target(Context& context, LedgerRow& row) {
+  arrive_target(context, row);
   if (Worker* target = row.target ? members_.find(*row.target) : nullptr) {
     target->requests.erase(row.id);
   }

@@ -131,7 +131,8 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   void cancel_target(Context&, const LedgerRow&, RequestEvent, const Cause&);
   void requeue(LedgerRow&);
   void count_attempt(LedgerRow&, RequestEvent, const Cause&);
-  void leave_arrivals(Context&, LedgerRow&, RequestState next);
+  void arrive_source(Context&, const LedgerRow&);
+  void arrive_target(Context&, const LedgerRow&);
   void detach_source(Context&, LedgerRow&);
   void detach_target(Context&, LedgerRow&);
   // Places queued requests as long as there is capacity.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/scheduler/scheduler.h"
+#include "runtime/base/log.h"
 
 #include "tests/unit/actors/fake_context.h"
 
@@ -49,6 +50,9 @@ class Cluster {
 
   explicit Cluster(SchedulerOptions options = default_options())
       : context({0, kSchedulerSlot, 1}), scheduler(std::move(options)) {
+    LogOptions quiet;
+    quiet.level = LogLevel::error;
+    log_open(quiet);
     scheduler.start(context);
   }
 
