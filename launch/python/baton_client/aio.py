@@ -67,8 +67,7 @@ class AsyncClient:
 
     async def __aenter__(self) -> "AsyncClient":
         self._context = zmq.asyncio.Context()
-        self._socket = sockets.open_socket(self._context, self._endpoint)
-        self._monitor = self._socket.get_monitor_socket(sockets.MADE | sockets.LOST)
+        self._socket, self._monitor = sockets.open_socket(self._context, self._endpoint)
         self._news = asyncio.Condition()
         self._sending = asyncio.Lock()
         for work in (self._watch(), self._receive(), self._beat()):

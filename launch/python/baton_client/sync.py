@@ -65,8 +65,7 @@ class Client:
         self._changed = threading.Condition()
         self._stopping = False
         self._context = zmq.Context()
-        self._socket = sockets.open_socket(self._context, endpoint)
-        self._monitor = self._socket.get_monitor_socket(sockets.MADE | sockets.LOST)
+        self._socket, self._monitor = sockets.open_socket(self._context, endpoint)
         self._wake_in = self._context.socket(zmq.PAIR)
         self._wake_out = self._context.socket(zmq.PAIR)
         self._wake_in.bind(f"inproc://wake-{id(self)}")

@@ -24,7 +24,6 @@ ERROR_NAMES = (
 )  # fmt: skip
 FINISH_NAMES = ("none", "stop", "length", "cancelled", "error")
 ROLE_NAMES = ("prefill", "decode")
-MAX_BYTES = 64 << 20
 
 Frames = List[bytes]
 
@@ -38,9 +37,7 @@ def parse(parts: Sequence[bytes]) -> Tuple[int, int, List[Any]]:
     """(kind, correlation, body); raises ValueError on anything that is not a message."""
     if len(parts) != 2:
         raise ValueError(f"a message has 2 frames, got {len(parts)}")
-    envelope, body = (
-        msgpack.unpackb(part, max_buffer_size=MAX_BYTES, strict_map_key=True) for part in parts
-    )
+    envelope, body = (msgpack.unpackb(part) for part in parts)
     if not isinstance(envelope, list) or len(envelope) < 11 or not isinstance(body, list):
         raise ValueError("not an envelope and a body")
     if envelope[0] != VERSION:
