@@ -101,6 +101,10 @@ bool LinkSession::accept_lives(const LinkPacket& packet, Micros now) {
     return false;
   }
   if (!confirmed_) confirm(now);
+  if (hinted_down_ && path_up_) {
+    hinted_down_ = false;
+    events_.emplace_back(LinkUp{options_.peer_rank, peer_.incarnation});
+  }
   return true;
 }
 
@@ -168,6 +172,7 @@ void LinkSession::deliver(Mail mail) {
 void LinkSession::forget() {
   counters_.lost += pending_.size();
   open_ = false;
+  path_up_ = true;  // of whatever life comes next
   start_over();
 }
 
@@ -175,10 +180,10 @@ void LinkSession::connected(Micros now) {
   path_up_ = true;
   backoff_us_ = options_.resend_us;
   if (confirmed_) {
-    if (hinted_down_) events_.emplace_back(LinkUp{options_.peer_rank, peer_.incarnation});
-    hinted_down_ = false;
     resend(sent_, now);
     transmit_unsent(now);
+    acknowledge();
+    packets_.back().asks = hinted_down_;  // the link is up again when the peer has answered
   } else if (open_ || !pending_.empty()) {
     greet(now);
   }

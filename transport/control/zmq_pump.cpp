@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
@@ -97,7 +98,6 @@ struct ZmqPump::Impl : std::enable_shared_from_this<ZmqPump::Impl> {
 
   void close() {
     closed = true;
-    receive = nullptr;
     readiness.release();  // ZeroMQ owns the descriptor
     zmq_close(socket);
   }
@@ -139,13 +139,18 @@ uint64_t ZmqPump::unroutable() const {
 
 ZmqMonitor::ZmqMonitor(boost::asio::io_context& io, void* context, void* socket, Notify notify)
     : watched_(socket) {
-  const std::string name = "inproc://monitor-" + std::to_string(reinterpret_cast<uintptr_t>(this));
+  // Not the address of an object: ZeroMQ frees a name some time after its socket is closed.
+  static std::atomic<uint64_t> number{0};
+  const std::string name = "inproc://monitor-" + std::to_string(++number);
   CHECK(zmq_socket_monitor(socket, name.c_str(),
                            ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED) == 0);
   void* pair = zmq_socket(context, ZMQ_PAIR);
   CHECK(pair != nullptr);
   const int linger = 0;
   zmq_setsockopt(pair, ZMQ_LINGER, &linger, sizeof linger);
+  // ZeroMQ's own thread blocks on a full monitor: let it never be full.
+  const int unlimited = 0;
+  zmq_setsockopt(pair, ZMQ_RCVHWM, &unlimited, sizeof unlimited);
   CHECK(zmq_connect(pair, name.c_str()) == 0);
   pump_ = std::make_unique<ZmqPump>(
       io, pair, ZmqPump::Options{}, [notify = std::move(notify)](ZmqFrames frames, int) {
@@ -159,8 +164,9 @@ ZmqMonitor::ZmqMonitor(boost::asio::io_context& io, void* context, void* socket,
 }
 
 ZmqMonitor::~ZmqMonitor() {
-  pump_.reset();
+  // In this order: ZeroMQ's own thread blocks, holding a lock, on a monitor that nobody reads.
   zmq_socket_monitor(watched_, nullptr, 0);
+  pump_.reset();
 }
 
 }  // namespace baton
