@@ -35,14 +35,14 @@ std::size_t packed_bytes(DType type, std::size_t rows, std::size_t cols) noexcep
 void pack_weights(DType type, std::size_t rows, std::size_t cols, const void* src, std::byte* dst,
                   std::size_t tile_begin, std::size_t tile_end) noexcept;
 
-// Activations quantised by numerics.md rule 2, in groups of 8 rows. Record (group, block), 384
-// bytes: int8 q[8][32]; float da[8]; float sa[8] = da * float(sum q); int32 -8 * sum q [8];
-// int32 -128 * sum q [8]. Records of a group follow each other along the columns, so a range of
+// Activations quantised by numerics.md rule 2, in groups of 12 rows. Record (group, block), 576
+// bytes: int8 q[12][32]; float da[12]; float sa[12] = da * float(sum q); int32 -8 * sum q [12];
+// int32 -128 * sum q [12]. Records of a group follow each other along the columns, so a range of
 // blocks of a group is contiguous. Rows beyond the last one may hold anything; nothing reads them.
-inline constexpr int kQuantRows = 8;
-inline constexpr std::size_t kQuantScalesOffset = 256;
-inline constexpr std::size_t kQuantOffsetsOffset = 320;
-inline constexpr std::size_t kQuantRecordBytes = 384;
+inline constexpr int kQuantRows = 12;
+inline constexpr std::size_t kQuantScalesOffset = 384;
+inline constexpr std::size_t kQuantOffsetsOffset = 480;
+inline constexpr std::size_t kQuantRecordBytes = 576;
 
 struct QuantRows {
   std::byte* data = nullptr;  // 64-byte aligned, quant_bytes() of it

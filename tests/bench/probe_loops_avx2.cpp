@@ -1,5 +1,6 @@
 #include <immintrin.h>
 
+#include "kernels/inline.h"
 #include "tests/bench/probe_loops.h"
 
 namespace baton::bench::avx2 {
@@ -17,26 +18,42 @@ double read(const void* data, std::size_t bytes, float* sink) {
   return static_cast<double>(bytes);
 }
 
-// Eight vpmaddubsw summed in int16, then one vpmaddwd, with four sums at a time.
+// Eight vpmaddubsw summed in int16, then one vpmaddwd, with four sums at a time. Operands come from
+// the first-level cache, so that no two products are the same and none can be kept from round to
+// round.
 double int8(std::size_t rounds, float* sink) {
-  __m256i total[4] = {};
-  __m256i w[4];
-  for (auto& x : w) x = _mm256_set1_epi8(3);
-  const __m256i a = _mm256_set1_epi8(-5);
+  alignas(32) unsigned char w[32][32];
+  for (int i = 0; i < 32; ++i) {
+    for (unsigned char& byte : w[i]) byte = static_cast<unsigned char>(i % 16);
+  }
+  __m256i total[4];
+  for (auto& t : total) t = _mm256_setzero_si256();
+  __m256i a = _mm256_set1_epi8(-5);
   const __m256i ones = _mm256_set1_epi16(1);
+  const auto product = [&](int i) {
+    return _mm256_maddubs_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(w[i])), a);
+  };
   for (std::size_t r = 0; r < rounds; ++r) {
-    __m256i narrow[4];
-    for (auto& n : narrow) n = _mm256_setzero_si256();
-#pragma GCC unroll 8
-    for (int step = 0; step < 8; ++step) {
-      for (int i = 0; i < 4; ++i) {
-        asm volatile("" : "+x"(w[i]));  // as if it were another one
-        narrow[i] = _mm256_add_epi16(narrow[i], _mm256_maddubs_epi16(w[i], a));
-      }
+    asm volatile("" : "+x"(a));
+    __m256i n0 = product(0);
+    __m256i n1 = product(1);
+    __m256i n2 = product(2);
+    __m256i n3 = product(3);
+    const auto add = [&](__m256i& sum, int i) {
+      sum = _mm256_add_epi16(sum, product(i));
+      BATON_SETTLE(sum);
+    };
+#pragma GCC unroll 7
+    for (int step = 1; step < 8; ++step) {
+      add(n0, 4 * step);
+      add(n1, 4 * step + 1);
+      add(n2, 4 * step + 2);
+      add(n3, 4 * step + 3);
     }
-    for (int i = 0; i < 4; ++i) {
-      total[i] = _mm256_add_epi32(total[i], _mm256_madd_epi16(narrow[i], ones));
-    }
+    total[0] = _mm256_add_epi32(total[0], _mm256_madd_epi16(n0, ones));
+    total[1] = _mm256_add_epi32(total[1], _mm256_madd_epi16(n1, ones));
+    total[2] = _mm256_add_epi32(total[2], _mm256_madd_epi16(n2, ones));
+    total[3] = _mm256_add_epi32(total[3], _mm256_madd_epi16(n3, ones));
   }
   __m256i sum = _mm256_add_epi32(total[0], total[1]);
   sum = _mm256_add_epi32(sum, _mm256_add_epi32(total[2], total[3]));
@@ -46,7 +63,7 @@ double int8(std::size_t rounds, float* sink) {
 
 double fma(std::size_t rounds, float* sink) {
   __m256 acc[12];
-  for (auto& v : acc) v = _mm256_set1_ps(1.0f);
+  for (int i = 0; i < 12; ++i) acc[i] = _mm256_set1_ps(static_cast<float>(i));
   const __m256 half = _mm256_set1_ps(0.5f);
   for (std::size_t r = 0; r < rounds; ++r) {
     for (auto& v : acc) v = _mm256_fmadd_ps(v, half, half);

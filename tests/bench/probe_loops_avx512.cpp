@@ -18,11 +18,11 @@ double read(const void* data, std::size_t bytes, float* sink) {
 }
 
 double int8(std::size_t rounds, float* sink) {
-  __m512i acc[12] = {};
-  __m512i w = _mm512_set1_epi8(3);
-  __m512i a = _mm512_set1_epi8(-5);
+  __m512i acc[12];  // all different, else the compiler would compute one of them
+  for (int i = 0; i < 12; ++i) acc[i] = _mm512_set1_epi32(i);
+  const __m512i w = _mm512_set1_epi8(3);
+  const __m512i a = _mm512_set1_epi8(-5);
   for (std::size_t r = 0; r < rounds; ++r) {
-    asm volatile("" : "+v"(w), "+v"(a));
     for (auto& v : acc) v = _mm512_dpbusd_epi32(v, w, a);
   }
   __m512i sum = acc[0];
@@ -33,7 +33,7 @@ double int8(std::size_t rounds, float* sink) {
 
 double fma(std::size_t rounds, float* sink) {
   __m512 acc[12];
-  for (auto& v : acc) v = _mm512_set1_ps(1.0f);
+  for (int i = 0; i < 12; ++i) acc[i] = _mm512_set1_ps(static_cast<float>(i));
   const __m512 half = _mm512_set1_ps(0.5f);
   for (std::size_t r = 0; r < rounds; ++r) {
     for (auto& v : acc) v = _mm512_fmadd_ps(v, half, half);

@@ -130,11 +130,11 @@ TEST_CASE("the reference int8 linear layer is near the exact product of what it 
         double magnitude = 0;
         for (std::size_t k = 0; k < cols; ++k) {
           const std::byte* record =
-              q.view.data + (r / 8 * (cols / 32) + k / 32) * kQuantRecordBytes;
+              q.view.data + (r / kQuantRows * (cols / 32) + k / 32) * kQuantRecordBytes;
           const auto* values = reinterpret_cast<const std::int8_t*>(record);
           const auto* scales = reinterpret_cast<const float*>(record + kQuantScalesOffset);
-          const double a = double{scales[r % 8]} * values[r % 8 * 32 + k % 32];
-          CHECK(std::abs(a - double{x[r * cols + k]}) <= double{scales[r % 8]} * 0.5001);
+          const double a = double{scales[r % kQuantRows]} * values[r % kQuantRows * 32 + k % 32];
+          CHECK(std::abs(a - double{x[r * cols + k]}) <= double{scales[r % kQuantRows]} * 0.5001);
           exact += double{w.values[n * cols + k]} * a;
           magnitude += std::abs(double{w.values[n * cols + k]} * a);
         }
