@@ -153,29 +153,28 @@ void Decode::end_lives(Context& context, RequestId request, Epoch epoch) {
   retained_.drop(request, epoch);
 }
 
-template <class Matches>
-void Decode::lose_sources(Context& context, Matches matches) {
+// Whose prefill worker is gone will not be completed: the reservation ends.
+void Decode::lose_dead_sources(Context& context) {
   for (auto place = incoming_.begin(); place != incoming_.end();) {
     const auto current = place++;
-    Incoming& incoming = current->second;
-    if (!matches(incoming.source)) continue;
-    incoming.source_gone = true;
+    if (!dead_.covers(current->second.source)) continue;
     fail_transfer(context, current,
                   {ErrorCode::worker_lost, "the prefill worker of the request is gone", 0});
   }
   settle(context);
 }
 
+// Actors of this very process are ActorDown's business: the process has not gone along.
 void Decode::on(Context& context, const Envelope&, PeerDown& message) {
-  // An actor of this very process that started over has not taken the process along.
-  if (message.rank != context.self().rank) mover_.peer_down(message.rank, message.incarnation);
-  lose_sources(context, [&](const ActorId& source) {
-    return source.rank == message.rank && source.incarnation <= message.incarnation;
-  });
+  if (message.rank == context.self().rank) return;
+  mover_.peer_down(message.rank, message.incarnation);
+  dead_.note_rank(message.rank, message.incarnation);
+  lose_dead_sources(context);
 }
 
 void Decode::on(Context& context, const Envelope&, ActorDown& message) {
-  lose_sources(context, [&](const ActorId& source) { return source == message.actor; });
+  dead_.note_actor(message.actor);
+  lose_dead_sources(context);
 }
 
 void Decode::on(Context& context, const Envelope& from, TokensAck& message) {

@@ -15,6 +15,7 @@
 #include "actors/protocol/gateway.h"
 #include "actors/protocol/worker.h"
 #include "actors/worker/cancelled_memory.h"
+#include "actors/worker/dead_peers.h"
 #include "actors/worker/inherited_blocks.h"
 #include "actors/worker/joining.h"
 #include "runtime/actor/actor.h"
@@ -120,12 +121,11 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   void end_lives(Context& context, RequestId request, Epoch epoch);
   void sweep(Context& context);
   void expire_reservations(Context& context);
-  template <class Matches>
-  void lose_sources(Context& context, Matches matches);
+  void lose_dead_sources(Context& context);
   void settle(Context& context);
 
   // ---- reservations.cpp: from Reserve to a sequence, or back
-  std::optional<Refusal> refuse_now(const Envelope& from) const;
+  std::optional<Refusal> refuse_now(const Envelope& from, const Reserve& wanted) const;
   std::optional<Refusal> find_fault(const Reserve& wanted) const;
   Result<Reserved> reserve(Context& context, const Envelope& from, const Reserve& wanted);
   std::optional<SlotLease> slot_of(TransferId transfer) const;
@@ -139,7 +139,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   // The reservation is over; slot and blocks go home when no receive touches them any more.
   void close(Context& context, Transfers::iterator place);
   void finish_closing(Context& context, Transfers::iterator place);
-  void drain(const Incoming& incoming, const std::vector<KvPiece>& pieces);
+  void drain(const Incoming& incoming, std::vector<KvPiece> pieces);
 
   // ---- decode_step.cpp: the loop
   void pump(Context& context);
@@ -166,6 +166,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   InheritedBlocks inherited_;
   Joining joining_;
   CancelledMemory cancelled_;
+  DeadPeers dead_;
   WithdrawnMemory withdrawn_;
   Slots slots_;
   Transfers incoming_;

@@ -36,9 +36,8 @@ struct Incoming {
   std::vector<IncomingPiece> pieces;
   std::optional<Adopt> adopt;
 
-  bool posted = false;       // KvPost has come: the sender's pieces are under way
-  bool closing = false;      // not wanted any more; waits for its receives to end
-  bool source_gone = false;  // nothing of the sender's can come any more
+  bool posted = false;   // KvPost has come: the sender's pieces are under way
+  bool closing = false;  // not wanted any more; waits for its receives to end
   Micros posted_us = 0;
   Micros progress_us = 0;  // when it last moved
 

@@ -24,13 +24,16 @@ std::optional<SlotLease> Decode::slot_of(TransferId transfer) const {
   return std::nullopt;
 }
 
-std::optional<Refusal> Decode::refuse_now(const Envelope& from) const {
+std::optional<Refusal> Decode::refuse_now(const Envelope& from, const Reserve& wanted) const {
   if (cancelled_.covers(from.request, from.epoch)) {
     return Refusal{ErrorCode::cancelled, "the request was cancelled before it arrived here", 0};
   }
+  const Micros again = options_.limits.retry_after_us / kMillisecond;
   if (joining_.draining() || !started_) {
-    return Refusal{ErrorCode::unavailable, "this decode instance takes no new requests",
-                   options_.limits.retry_after_us / kMillisecond};
+    return Refusal{ErrorCode::unavailable, "this decode instance takes no new requests", again};
+  }
+  if (dead_.covers(wanted.source)) {
+    return Refusal{ErrorCode::unavailable, "the prefill worker of the request is gone", again};
   }
   const auto later = [&](const auto& life) {
     return life.request == from.request && life.epoch > from.epoch;
@@ -93,7 +96,7 @@ void Decode::on(Context& context, const Envelope& from, Reserve& wanted) {
     return;
   }
   const Routing routing{from.request, from.epoch, from.correlation, kNever};
-  std::optional<Refusal> refusal = refuse_now(from);
+  std::optional<Refusal> refusal = refuse_now(from, wanted);
   if (!refusal) refusal = find_fault(wanted);
   if (!refusal) {
     if (from.epoch.value > 0) end_lives(context, from.request, {from.epoch.value - 1});
@@ -220,9 +223,11 @@ void Decode::refuse_post(Context& context, const Envelope& from, const KvPost& p
   if (!unwanted.pieces.empty()) mover_.drain(unwanted);
 }
 
-void Decode::drain(const Incoming& incoming, const std::vector<KvPiece>& pieces) {
-  if (pieces.empty() || incoming.source_gone) return;
-  mover_.drain({incoming.transfer, incoming.source, incoming.request, incoming.epoch, pieces});
+// Also for a sender whose life has ended: its process may go on, and with it what it had begun.
+void Decode::drain(const Incoming& incoming, std::vector<KvPiece> pieces) {
+  if (pieces.empty()) return;
+  mover_.drain(
+      {incoming.transfer, incoming.source, incoming.request, incoming.epoch, std::move(pieces)});
 }
 
 void Decode::on(Context& context, const Envelope&, KvReceived& message) {
@@ -379,7 +384,7 @@ void Decode::fail_transfer(Context& context, Transfers::iterator place, const Re
   ++counters_.transfers_failed;
   const AdoptFailed failed{incoming.transfer, refusal};
   context.send(joining_.scheduler(), failed, routing_of(incoming));
-  if (!incoming.source_gone) context.send(incoming.source, failed, routing_of(incoming));
+  context.send(incoming.source, failed, routing_of(incoming));
   close(context, place);
 }
 
@@ -394,7 +399,7 @@ void Decode::close(Context& context, Transfers::iterator place) {
 void Decode::finish_closing(Context& context, Transfers::iterator place) {
   Incoming& incoming = place->second;
   if (incoming.pieces_open() > 0) return;
-  if (!incoming.posted && !incoming.source_gone) {
+  if (!incoming.posted) {
     withdrawn_.note(incoming.transfer, incoming.withdrawn());
   }
   Freed freed{incoming.request,          incoming.epoch, incoming.slot, 0, Finish::cancelled,

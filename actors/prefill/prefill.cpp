@@ -94,10 +94,13 @@ void Prefill::join(Context& context) {
   joining_.start(context);
 }
 
-std::optional<Refusal> Prefill::refuse_now(const Envelope& from) const {
+std::optional<Refusal> Prefill::refuse_now(const Envelope& from, const Run& run) const {
   const Micros again = options_.limits.retry_after_us / kMillisecond;
   if (cancelled_.covers(from.request, from.epoch)) {
     return Refusal{ErrorCode::cancelled, "the request was cancelled before it arrived here", 0};
+  }
+  if (dead_.covers(run.target)) {
+    return Refusal{ErrorCode::unavailable, "the decode worker of the request is gone", again};
   }
   if (joining_.draining() || !started_) {
     return Refusal{ErrorCode::unavailable, "this prefill instance takes no new prompts", again};
@@ -164,7 +167,7 @@ void Prefill::on(Context& context, const Envelope& from, Run& run) {
     ++counters_.stale;
     return;
   }
-  if (std::optional<Refusal> refusal = refuse_now(from)) {
+  if (std::optional<Refusal> refusal = refuse_now(from, run)) {
     ++counters_.refused;
     context.send(joining_.scheduler(), RunRefused{run.transfer, std::move(*refusal)}, routing);
     return;
@@ -289,38 +292,38 @@ void Prefill::on(Context& context, const Envelope&, KvSent& message) {
   settle(context);
 }
 
-template <class Matches>
-void Prefill::lose_targets(Context& context, Matches matches) {
+// Whose decode worker is gone will not be adopted: the job ends.
+void Prefill::lose_dead_targets(Context& context) {
   for (auto job = jobs_.begin(); job != jobs_.end();) {
     const auto current = job++;
-    if (current->second.phase == JobPhase::closing) continue;
-    if (!matches(current->second)) continue;
+    const PrefillJob& lost = current->second;
+    if (lost.phase == JobPhase::closing || !dead_.covers(lost.run.target)) continue;
     fail(context, current, {ErrorCode::worker_lost, "the decode worker of the request is gone", 0},
          true);
   }
   settle(context);
 }
 
+// Actors of this very process are ActorDown's business: the process has not gone along.
 void Prefill::on(Context& context, const Envelope&, PeerDown& message) {
-  // An actor of this very process that started over has not taken the process along.
-  if (message.rank != context.self().rank) mover_.peer_down(message.rank, message.incarnation);
-  lose_targets(context, [&](const PrefillJob& job) {
-    return job.run.target.rank == message.rank && job.run.target.incarnation <= message.incarnation;
-  });
+  if (message.rank == context.self().rank) return;
+  mover_.peer_down(message.rank, message.incarnation);
+  dead_.note_rank(message.rank, message.incarnation);
+  lose_dead_targets(context);
 }
 
 void Prefill::on(Context& context, const Envelope&, ActorDown& message) {
-  lose_targets(context, [&](const PrefillJob& job) { return job.run.target == message.actor; });
+  dead_.note_actor(message.actor);
+  lose_dead_targets(context);
 }
 
-void Prefill::on(Context& context, const Envelope& from, Undeliverable& message) {
+// Nobody is there for a hand-off. Its pieces end with the PeerDown that follows.
+void Prefill::on(Context& context, const Envelope&, Undeliverable& message) {
   const bool hand_over = message.message_kind == static_cast<uint16_t>(MsgKind::kv_post) ||
                          message.message_kind == static_cast<uint16_t>(MsgKind::adopt);
-  if (!hand_over) return;
-  lose_targets(context, [&](const PrefillJob& job) {
-    return job.run.target == message.target && job.request == from.request &&
-           job.epoch == from.epoch;
-  });
+  if (!hand_over || message.full) return;
+  dead_.note_actor(message.target);
+  lose_dead_targets(context);
 }
 
 void Prefill::on(Context& context, const Envelope&, Welcome& message) {

@@ -14,6 +14,7 @@
 #include "actors/protocol/prefill.h"
 #include "actors/protocol/worker.h"
 #include "actors/worker/cancelled_memory.h"
+#include "actors/worker/dead_peers.h"
 #include "actors/worker/inherited_blocks.h"
 #include "actors/worker/joining.h"
 #include "runtime/actor/actor.h"
@@ -105,7 +106,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   };
 
   // ---- prefill.cpp: arrivals, endings, membership
-  std::optional<Refusal> refuse_now(const Envelope& from) const;
+  std::optional<Refusal> refuse_now(const Envelope& from, const Run& run) const;
   std::optional<Refusal> find_fault(const Run& run) const;
   void join(Context& context);
   Beat load() const;
@@ -116,9 +117,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   // Returns the job behind it.
   Jobs::iterator close(Jobs::iterator job);
   void close_lives(RequestId request, Epoch epoch);  // all with an epoch up to this one
-  // Whoever matches will not adopt any more: jobs for it end.
-  template <class Matches>
-  void lose_targets(Context& context, Matches matches);
+  void lose_dead_targets(Context& context);
   void settle(Context& context);
   void sweep(Context& context);
 
@@ -148,6 +147,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   InheritedBlocks inherited_;
   Joining joining_;
   CancelledMemory cancelled_;
+  DeadPeers dead_;
   Packer packer_;
   Jobs jobs_;
   std::deque<TransferId> pack_;     // the pack that runs; its finished members are gone

@@ -29,8 +29,6 @@ class KvNetwork {
   std::map<uint32_t, Part> receives;  // by tag
   std::set<uint32_t> drains;          // tags
   std::set<uint32_t> tags_used;
-
-  bool quiet() const { return sends.empty() && receives.empty() && drains.empty(); }
 };
 
 class FakeMover final : public KvMover {
@@ -77,10 +75,11 @@ class FakeMover final : public KvMover {
       network_.drains.insert(piece.tag);
     }
   }
-  void peer_down(uint32_t rank, uint32_t) override {
+  void peer_down(uint32_t rank, uint32_t incarnation) override {
     downs.push_back(rank);
     for (auto part = network_.sends.begin(); part != network_.sends.end();) {
-      if (part->transfer.peer.rank != rank || receiver) {
+      const ActorId& peer = part->transfer.peer;
+      if (peer.rank != rank || peer.incarnation > incarnation || receiver) {
         ++part;
         continue;
       }
