@@ -17,6 +17,17 @@ std::string slots_of(const WorkerStatus& worker) {
   return worker.role == Role::decode ? std::to_string(worker.capacity.slots) : "-";
 }
 
+void write_ready_file(const std::string& path, const std::string& endpoint) {
+  const std::string draft = path + ".new";
+  {
+    std::ofstream file(draft);
+    file << "endpoint=" << endpoint << "\npid=" << getpid() << "\n";
+  }
+  if (std::rename(draft.c_str(), path.c_str()) != 0) {
+    log_error("cannot write --ready-file " + path);
+  }
+}
+
 }  // namespace
 
 std::string banner_text(const OpenedModel& model, const ServeOptions& options,
@@ -43,16 +54,11 @@ std::string banner_text(const OpenedModel& model, const ServeOptions& options,
   return text + ready;
 }
 
-void write_ready_file(const std::string& path, const std::string& endpoint) {
-  if (path.empty()) return;
-  const std::string draft = path + ".new";
-  {
-    std::ofstream file(draft);
-    file << "endpoint=" << endpoint << "\npid=" << getpid() << "\n";
-  }
-  if (std::rename(draft.c_str(), path.c_str()) != 0) {
-    log_error("cannot write --ready-file " + path);
-  }
+void announce_ready(const OpenedModel& model, const ServeOptions& options, const Topology& topology,
+                    const ClusterReply& cluster, const std::string& endpoint, double seconds) {
+  std::printf("%s", banner_text(model, options, topology, cluster, endpoint, seconds).c_str());
+  std::fflush(stdout);
+  if (!options.ready_file.empty()) write_ready_file(options.ready_file, endpoint);
 }
 
 }  // namespace baton

@@ -15,7 +15,9 @@ std::string banner_text(const OpenedModel& model, const ServeOptions& options,
                         const Topology& topology, const ClusterReply& cluster,
                         const std::string& endpoint, double seconds);
 
-// Tells scripts that the server is ready: "endpoint=...", "pid=..." a line. The file appears whole.
-void write_ready_file(const std::string& path, const std::string& endpoint);
+// Prints the banner and writes --ready-file ("endpoint=...", "pid=..." a line), if asked for; the
+// file appears whole.
+void announce_ready(const OpenedModel& model, const ServeOptions& options, const Topology& topology,
+                    const ClusterReply& cluster, const std::string& endpoint, double seconds);
 
 }  // namespace baton

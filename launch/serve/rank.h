@@ -39,7 +39,8 @@ class Rank {
   Node& node() { return *node_; }
   // Posts mail to the node as long as there is one. thread-safe, also after the rank has ended.
   std::function<void(Mail)> post() const;
-  const RankPlace& place() const { return place_; }
+  // For people, before add_workers().
+  void set_cores(const std::string& text) { place_.cores = text; }
 
   // Scheduler, gateway and the clients' listener. Fails when the endpoint is not to be had.
   Result<void> add_control(const OpenedModel& model, std::shared_ptr<const ModelText> text,
