@@ -49,13 +49,13 @@ class Network {
 // A reliable, ordered road between processes, for protocol tests that are not about the network.
 class DirectLink final : public ControlLink {
  public:
-  explicit DirectLink(Host& host) : host_(host) {}
+  explicit DirectLink(SimHost& host) : host_(host) {}
   // A target that is down is reported as LinkDown, once until it is up again.
   void send(Mail mail) override;
   void forget(uint32_t) override {}
 
  private:
-  Host& host_;
+  SimHost& host_;
   std::map<uint32_t, Micros> last_;    // arrival of the last message, by rank
   std::map<uint32_t, uint32_t> lost_;  // lives that were reported
 };

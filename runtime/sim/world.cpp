@@ -25,6 +25,10 @@ std::string text_of(Micros at) {
 World::World(const WorldOptions& options) : options_(options), random_(options.seed) {}
 
 World::~World() {
+  end();
+}
+
+void World::end() {
   for (auto& [rank, place] : places_) place.host.reset();
 }
 
@@ -40,7 +44,7 @@ void World::add_host(uint32_t rank, Boot boot_function) {
 void World::boot(uint32_t rank, Place& place) {
   ++place.life;
   place.stalled_until = 0;
-  place.host = std::make_unique<Host>(*this, rank, place.life);
+  place.host = std::make_unique<SimHost>(*this, rank, place.life);
   place.boot(*place.host);
   // Not at once: a process that boots inside another's event would run inside of it.
   schedule(*place.host, 0, [host = place.host.get()] { host->supervisor_.start(); });
@@ -59,7 +63,12 @@ uint32_t World::life(uint32_t rank) const {
   return places_.at(rank).life;
 }
 
-Host& World::host(uint32_t rank) {
+SimHost& World::host(uint32_t rank) {
+  CHECK(is_up(rank));
+  return *places_.at(rank).host;
+}
+
+const SimHost& World::host(uint32_t rank) const {
   CHECK(is_up(rank));
   return *places_.at(rank).host;
 }
@@ -108,7 +117,7 @@ void World::at_rank(uint32_t rank, Micros delay, std::function<void()> task) {
   push(rank, kAnyLife, delay, std::move(task));
 }
 
-void World::schedule(const Host& host, Micros delay, std::function<void()> task) {
+void World::schedule(const SimHost& host, Micros delay, std::function<void()> task) {
   push(host.rank(), host.life(), delay, std::move(task));
 }
 
@@ -158,11 +167,14 @@ bool World::run_until(const std::function<bool()>& done, Micros within) {
 
 // ---------------------------------------------------------------- mail
 
-bool World::admit(Mail& mail) {
-  return !tamper_ || tamper_(mail);
+bool World::admit(const SimHost& host, Mail& mail) {
+  if (mail.envelope.from.rank != host.rank()) return true;  // it comes from a link or a client
+  if (tamper_ && !tamper_(mail)) return false;
+  for (const auto& watcher : post_watchers_) watcher(mail);
+  return true;
 }
 
-bool World::deliver(Host& host, const Mail& mail) {
+bool World::deliver(SimHost& host, const Mail& mail) {
   if (crash_running_) return false;
   const Interference interference = interfere_ ? interfere_(mail) : Interference::none;
   switch (interference) {
@@ -184,6 +196,10 @@ bool World::deliver(Host& host, const Mail& mail) {
 
 void World::watch(std::function<void(const Mail&)> watcher) {
   watchers_.push_back(std::move(watcher));
+}
+
+void World::watch_posts(std::function<void(const Mail&)> watcher) {
+  post_watchers_.push_back(std::move(watcher));
 }
 
 void World::record(const Mail& mail) {

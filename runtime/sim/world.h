@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/sim/event_queue.h"
-#include "runtime/sim/host.h"
+#include "runtime/sim/sim_host.h"
 #include "runtime/sim/sim_random.h"
 
 namespace baton {
@@ -27,7 +27,7 @@ enum class Interference : uint8_t { none, lose, fail_actor, crash_process };
 // actors in it are the real ones. A test, or the harness in launch/sim, owns it and turns it.
 class World {
  public:
-  using Boot = std::function<void(Host&)>;
+  using Boot = std::function<void(SimHost&)>;
 
   explicit World(const WorldOptions& options);
   ~World();
@@ -44,7 +44,8 @@ class World {
   bool is_up(uint32_t rank) const;
   bool is_stalled(uint32_t rank) const;
   uint32_t life(uint32_t rank) const;
-  Host& host(uint32_t rank);  // precondition: up
+  SimHost& host(uint32_t rank);  // precondition: up
+  const SimHost& host(uint32_t rank) const;
   std::vector<uint32_t> ranks() const;
   // The process is gone, with all it had scheduled. Inside one of its own events: right after it.
   void crash(uint32_t rank);
@@ -53,6 +54,8 @@ class World {
   // The process does nothing for a while; the clock, the network and the others go on.
   void stall(uint32_t rank, Micros duration);
   void fail_actor(uint32_t rank, uint32_t slot, const std::string& reason);
+  // Ends all processes, while what they use outside of them still lives.
+  void end();
 
   // ---- time
   // Something that happens outside of any process.
@@ -83,7 +86,9 @@ class World {
   // ---- watching and meddling
   // Sees every message just before its actor handles it.
   void watch(std::function<void(const Mail&)> watcher);
-  // May change every message as it is posted, or lose it by returning false.
+  // Sees every message as its sender posts it.
+  void watch_posts(std::function<void(const Mail&)> watcher);
+  // May change every message as its sender posts it, or lose it by returning false.
   void set_tamper(std::function<bool(Mail&)> tamper) { tamper_ = std::move(tamper); }
   void set_interference(std::function<Interference(const Mail&)> interfere) {
     interfere_ = std::move(interfere);
@@ -96,24 +101,24 @@ class World {
   const std::vector<std::string>& escalations() const { return escalations_; }
 
  private:
-  friend class Host;
+  friend class SimHost;
   static constexpr uint32_t kNoRank = 0xFFFFFFFFu;
   static constexpr uint32_t kAnyLife = 0;
 
   struct Place {
     Boot boot;
     uint32_t life = 0;  // of the present or last process; the first is 1
-    std::unique_ptr<Host> host;
+    std::unique_ptr<SimHost> host;
     Micros stalled_until = 0;
   };
 
   void boot(uint32_t rank, Place& place);
-  void schedule(const Host& host, Micros delay, std::function<void()> task);
+  void schedule(const SimHost& host, Micros delay, std::function<void()> task);
   void push(uint32_t rank, uint32_t life, Micros delay, std::function<void()> task);
   void run(EventQueue::Event event);
-  bool admit(Mail& mail);
+  bool admit(const SimHost& host, Mail& mail);
   // False: the process is about to end, so it handles nothing more.
-  bool deliver(Host& host, const Mail& mail);
+  bool deliver(SimHost& host, const Mail& mail);
   void record(const Mail& mail);
   void note_escalation(const ActorId& actor, const std::string& reason);
 
@@ -125,6 +130,7 @@ class World {
   uint32_t running_ = kNoRank;  // the rank whose event runs
   bool crash_running_ = false;  // it ends right after
   std::vector<std::function<void(const Mail&)>> watchers_;
+  std::vector<std::function<void(const Mail&)>> post_watchers_;
   std::function<bool(Mail&)> tamper_;
   std::function<Interference(const Mail&)> interfere_;
   std::function<bool(const Mail&)> awaited_;  // by expect(): true ends it

@@ -58,11 +58,11 @@ class Player final
 struct Game {
   explicit Game(uint64_t seed, std::function<void(const std::string&)> trace = {})
       : world({seed, Limits{}, std::move(trace)}) {
-    world.add_host(0, [this](Host& host) {
+    world.add_host(0, [this](SimHost& host) {
       host.set_control_link(&host.own<DirectLink>(host));
       host.add_actor(1, [this] { return std::make_unique<Player>(log, kTwo); });
     });
-    world.add_host(1, [this](Host& host) {
+    world.add_host(1, [this](SimHost& host) {
       host.set_control_link(&host.own<DirectLink>(host));
       host.add_actor(2, [this] { return std::make_unique<Player>(log, std::nullopt); });
     });
@@ -190,7 +190,7 @@ TEST_CASE("work of the pool comes back later") {
 
 TEST_CASE("a network loses, repeats, delays and reorders, and can be cut one way") {
   World world({3, Limits{}, {}});
-  for (uint32_t rank : {0u, 1u}) world.add_host(rank, [](Host&) {});
+  for (uint32_t rank : {0u, 1u}) world.add_host(rank, [](SimHost&) {});
   Network network(world);
   std::vector<int> arrived;
   auto send = [&](int value) {

@@ -19,12 +19,12 @@ class World;
 // One life of one simulated process (a rank): its actors, and the objects that end with it. The
 // world makes it at boot and destroys it at a crash. What it schedules happens only in this life,
 // and never while the process is stalled.
-class Host {
+class SimHost {
  public:
-  Host(World& world, uint32_t rank, uint32_t life);
-  ~Host();
-  Host(const Host&) = delete;
-  Host& operator=(const Host&) = delete;
+  SimHost(World& world, uint32_t rank, uint32_t life);
+  ~SimHost();
+  SimHost(const SimHost&) = delete;
+  SimHost& operator=(const SimHost&) = delete;
 
   uint32_t rank() const { return rank_; }
   uint32_t life() const { return life_; }

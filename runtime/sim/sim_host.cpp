@@ -1,4 +1,4 @@
-#include "runtime/sim/host.h"
+#include "runtime/sim/sim_host.h"
 
 #include <algorithm>
 
@@ -15,9 +15,9 @@ constexpr Micros kWorkUsMax = 2 * kMillisecond;
 }  // namespace
 
 // The worker pool on virtual time: work takes a while, and pieces of it overtake each other.
-class Host::VirtualWorkers final : public Workers {
+class SimHost::VirtualWorkers final : public Workers {
  public:
-  explicit VirtualWorkers(Host& host) : host_(host) {}
+  explicit VirtualWorkers(SimHost& host) : host_(host) {}
   bool run(std::function<Mail()> work) override {
     if (under_way_ >= kWorkMax) return false;
     ++under_way_;
@@ -29,11 +29,11 @@ class Host::VirtualWorkers final : public Workers {
   }
 
  private:
-  Host& host_;
+  SimHost& host_;
   size_t under_way_ = 0;
 };
 
-Host::Host(World& world, uint32_t rank, uint32_t life)
+SimHost::SimHost(World& world, uint32_t rank, uint32_t life)
     : world_(world),
       rank_(rank),
       life_(life),
@@ -46,19 +46,19 @@ Host::Host(World& world, uint32_t rank, uint32_t life)
                    }},
                   world.limits()) {}
 
-Host::~Host() = default;
+SimHost::~SimHost() = default;
 
-void Host::add_actor(uint32_t slot, ActorFactory factory) {
+void SimHost::add_actor(uint32_t slot, ActorFactory factory) {
   supervisor_.add(slot, life_ * kIncarnationsPerLife + 1, std::move(factory));
 }
 
-Workers& Host::workers() {
+Workers& SimHost::workers() {
   return *workers_;
 }
 
-Pushed Host::post(Mail mail) {
+Pushed SimHost::post(Mail mail) {
   const Envelope& envelope = mail.envelope;
-  if (!world_.admit(mail)) return Pushed::accepted;  // lost on purpose
+  if (!world_.admit(*this, mail)) return Pushed::accepted;  // lost on purpose
   if (envelope.to.rank == kClientRank && client_sink_) {
     client_sink_(std::move(mail));
     return Pushed::accepted;
@@ -80,7 +80,7 @@ Pushed Host::post(Mail mail) {
   return outcome.pushed;
 }
 
-void Host::post_to_all(MsgKind kind, const std::string& body) {
+void SimHost::post_to_all(MsgKind kind, const std::string& body) {
   for (uint32_t slot : supervisor_.slots()) {
     Mail mail;
     mail.envelope.kind = kind;
@@ -91,15 +91,15 @@ void Host::post_to_all(MsgKind kind, const std::string& body) {
   }
 }
 
-void Host::later(Micros delay, std::function<void()> task) {
+void SimHost::later(Micros delay, std::function<void()> task) {
   world_.schedule(*this, delay, std::move(task));
 }
 
-void Host::schedule_drain(uint32_t slot) {
+void SimHost::schedule_drain(uint32_t slot) {
   later(world_.random().between(1, handler_us_max_), [this, slot] { drain(slot); });
 }
 
-void Host::drain(uint32_t slot) {
+void SimHost::drain(uint32_t slot) {
   // The batch is a member: mail in it is dropped with the process when a handler's message makes
   // the process crash.
   supervisor_.take(slot, batch_, kDrainMax);
@@ -112,7 +112,7 @@ void Host::drain(uint32_t slot) {
   schedule_drain(slot);
 }
 
-void Host::wake_at(Micros at) {
+void SimHost::wake_at(Micros at) {
   if (at == kNever) return;
   later(std::max<Micros>(at - world_.now(), 0), [this] {
     for (uint32_t slot : supervisor_.expire_timers()) schedule_drain(slot);

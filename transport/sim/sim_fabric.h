@@ -1,0 +1,109 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/actor/kv_mover.h"
+#include "runtime/sim/world.h"
+
+namespace baton {
+
+class SimMover;
+
+// How bad the data plane is. Probabilities per piece.
+struct FabricFaults {
+  Micros piece_us_min = 30;
+  Micros piece_us_max = 600;
+  double slow = 0;  // chance that a piece takes up to slow_us_max
+  Micros slow_us_max = 0;
+  double fail = 0;         // ends in mid-transfer on both sides, with part of the bytes written
+  double corrupt = 0;      // one bit arrives flipped
+  double unwithdrawn = 0;  // a send cannot be withdrawn: it waits until it is drained
+};
+
+// Deliberately broken variants, to prove that the checkers bite.
+enum class FabricSabotage : uint8_t {
+  none,
+  end_receives_early,    // tells the receiver that a piece is there before its bytes are
+  corrupt_after_digest,  // flips a bit after the receiver's digest was taken
+};
+
+// The data plane of a simulated cluster: matches the sends and receives of all movers by tag, and
+// moves bytes between their pools on the virtual clock, chunk by chunk, so that a crash or a stall
+// leaves a piece half written. Outlives the movers.
+class SimFabric {
+ public:
+  explicit SimFabric(World& world) : world_(world) {}
+
+  void set_faults(const FabricFaults& faults) { faults_ = faults; }
+  void set_sabotage(FabricSabotage sabotage) { sabotage_ = sabotage; }
+  // Blocks of a rank into which bytes may still come, whatever its mover told its actor.
+  std::set<BlockId> written_blocks(uint32_t rank) const;
+  uint64_t pieces_moved() const { return pieces_moved_; }
+  uint64_t pieces_failed() const { return pieces_failed_; }
+  uint64_t bits_flipped() const { return bits_flipped_; }
+
+ private:
+  friend class SimMover;
+
+  struct Half {
+    SimMover* mover = nullptr;  // null: its process is gone
+    uint32_t rank = 0;
+    TransferId transfer;
+    ActorId peer;
+    KvPiece piece;
+    bool withdrawable = true;
+  };
+  struct Flow {
+    Half source;
+    Half target;
+    bool wanted = true;  // false: the target takes the bytes in and throws them away
+    uint32_t chunk = 0;  // next one to move
+    uint32_t fail_at = 0xFFFFFFFFu;
+    uint32_t corrupt_at = 0xFFFFFFFFu;
+    Micros chunk_us = 0;
+  };
+  // A piece's place: tags are unique in the cluster, so the rest only finds mistakes.
+  struct Key {
+    uint32_t source = 0;
+    uint32_t target = 0;
+    uint32_t tag = 0;
+    friend constexpr auto operator<=>(const Key&, const Key&) = default;
+  };
+  static constexpr uint32_t kChunksPerBlock = 2;
+
+  void post_send(const Key& key, Half half);
+  void post_receive(const Key& key, Half half);
+  void drain(const Key& key, uint32_t rank);
+  void withdraw(SimMover* mover, TransferId transfer);
+  void peer_down(SimMover* mover, uint32_t rank, uint32_t incarnation);
+  void leave(SimMover* mover);
+
+  void start(Half source, Half target, bool wanted);
+  void advance(uint64_t id);
+  void copy_chunk(Flow& flow);
+  void complete(Flow& flow);
+  void end_both(Flow& flow, const std::string& reason);
+  void end_receive_later(uint64_t id, Micros delay, const std::string& reason);
+  template <class Which>
+  void withdraw_waiting(std::map<Key, Half>& waiting, bool sends, const std::string& reason,
+                        Which which);
+
+  World& world_;
+  FabricFaults faults_;
+  FabricSabotage sabotage_ = FabricSabotage::none;
+  std::map<Key, Half> sends_;
+  std::map<Key, Half> receives_;
+  std::set<Key> drains_;
+  std::map<uint64_t, Flow> flows_;
+  uint64_t next_flow_ = 1;
+  uint64_t pieces_moved_ = 0;
+  uint64_t pieces_failed_ = 0;
+  uint64_t bits_flipped_ = 0;
+};
+
+}  // namespace baton
