@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -16,6 +17,7 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kShownNameBytes = 64;
+constexpr std::size_t kShownErrorBytes = 200;
 constexpr std::size_t kLinearMembers =
     16;  // objects up to this size look for duplicates one by one
 
@@ -105,6 +107,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     std::string what = error.what();
     // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..."
     if (const std::size_t cut = what.find(": "); cut != std::string::npos) what.erase(0, cut + 2);
+    what.resize(std::min(what.size(), kShownErrorBytes));  // it quotes what was read last
     what.erase(valid_utf8_prefix(what));
     if (error_.empty()) error_ = fmt::format("at byte {}: {}", position, what);
     return false;

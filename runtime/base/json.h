@@ -20,18 +20,23 @@ class Json {
   using Array = std::vector<Json>;
   using Object = std::vector<Member>;
 
-  Json() = default;
-  Json(std::nullptr_t) {}                                       // NOLINT(runtime/explicit)
-  Json(bool value) : value_(value) {}                           // NOLINT
-  Json(int value) : value_(std::int64_t{value}) {}              // NOLINT
-  Json(std::int64_t value) : value_(value) {}                   // NOLINT
-  Json(double value) : value_(value) {}                         // NOLINT
-  Json(const char* value) : value_(std::string(value)) {}       // NOLINT
-  Json(std::string value) : value_(std::move(value)) {}         // NOLINT
-  Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT
-  Json(Array value);                                            // NOLINT
-  Json(Object value);                                           // NOLINT
-  static Json array() { return Json(Array()); }
+  Json();
+  Json(std::nullptr_t);          // NOLINT(runtime/explicit): a Json is made of any of these
+  Json(bool value);              // NOLINT
+  Json(int value);               // NOLINT
+  Json(std::int64_t value);      // NOLINT
+  Json(double value);            // NOLINT
+  Json(const char* value);       // NOLINT
+  Json(std::string value);       // NOLINT
+  Json(std::string_view value);  // NOLINT
+  Json(Array value);             // NOLINT
+  Json(Object value);            // NOLINT
+  Json(const Json&);
+  Json(Json&&) noexcept;
+  Json& operator=(const Json&);
+  Json& operator=(Json&&) noexcept;
+  ~Json();
+  static Json array();
   static Json object();
 
   bool is_null() const { return value_.index() == 0; }
@@ -67,16 +72,11 @@ class Json {
   std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value_;
 };
 
+// Complete only here: what needs it is defined in json_value.cpp.
 struct Json::Member {
   std::string name;
   Json value;
 };
-
-inline Json::Json(Array value) : value_(std::move(value)) {}
-inline Json::Json(Object value) : value_(std::move(value)) {}
-inline Json Json::object() {
-  return Json(Object());
-}
 
 struct JsonLimits {
   std::size_t bytes_max = 10u << 20;

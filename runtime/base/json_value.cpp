@@ -53,6 +53,29 @@ void append_value(std::string& out, const Json& value) {
 
 }  // namespace
 
+Json::Json() = default;
+Json::Json(std::nullptr_t) {}
+Json::Json(bool value) : value_(value) {}
+Json::Json(int value) : value_(std::int64_t{value}) {}
+Json::Json(std::int64_t value) : value_(value) {}
+Json::Json(double value) : value_(value) {}
+Json::Json(const char* value) : value_(std::string(value)) {}
+Json::Json(std::string value) : value_(std::move(value)) {}
+Json::Json(std::string_view value) : value_(std::string(value)) {}
+Json::Json(Array value) : value_(std::move(value)) {}
+Json::Json(Object value) : value_(std::move(value)) {}
+Json::Json(const Json&) = default;
+Json::Json(Json&&) noexcept = default;
+Json& Json::operator=(const Json&) = default;
+Json& Json::operator=(Json&&) noexcept = default;
+Json::~Json() = default;
+Json Json::array() {
+  return Json(Array());
+}
+Json Json::object() {
+  return Json(Object());
+}
+
 const char* Json::type_name() const {
   constexpr const char* kNames[] = {"null",   "boolean", "number", "number",
                                     "string", "array",   "object"};

@@ -70,13 +70,14 @@ Value make_list(std::vector<Value> items, bool is_tuple) {
 
 Value make_dict(std::vector<std::pair<Value, Value>> items) {
   Dict dict;
-  for (auto& [key, value] : items) {
-    const auto known = std::find_if(dict.items.begin(), dict.items.end(),
-                                    [&](const auto& item) { return equal(item.first, key); });
+  for (auto& item : items) {
+    const auto known = std::find_if(dict.items.begin(), dict.items.end(), [&](const auto& other) {
+      return equal(other.first, item.first);
+    });
     if (known != dict.items.end()) {
-      known->second = std::move(value);
+      known->second = std::move(item.second);
     } else {
-      dict.items.emplace_back(std::move(key), std::move(value));
+      dict.items.push_back(std::move(item));
     }
   }
   return finished(std::move(dict));
