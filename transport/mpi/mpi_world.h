@@ -1,37 +1,56 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/base/result.h"
+#include "runtime/base/time.h"
 
 namespace baton {
 
-// True if mpirun (or another PMIx launcher) started this process. Reads the environment only.
-bool started_by_mpi();
-
-// MPI from its initialisation to this process's end: rank, size, and the exchanges at start-up, the
-// only collectives that Baton runs. After the last exchange one thread alone may call MPI (the
-// mover's data thread). MPI is never finalised: with a dead peer that hangs.
+// This process as a rank of an MPI job. One per process; main makes it, exchanges what ranks must
+// know of each other, hands it to a mover and leaves through it. No collective runs after start-up:
+// they cannot be abandoned when a rank dies. MPI is initialised SERIALIZED, and errors are
+// returned.
 class MpiWorld {
  public:
-  // Fails with unavailable when MPI cannot be initialised or lacks the thread level.
-  static Result<MpiWorld> init();
+  struct Options {
+    // A rank that never arrives would block the others for ever: past this, the process exits with
+    // status 75 and a sentence.
+    Micros start_within_us = 60 * kSecond;
+  };
 
-  uint32_t rank() const { return rank_; }
-  uint32_t size() const { return size_; }
+  // True when mpirun (or srun with PMIx) started this process.
+  static bool launched();
+  // Waits for all ranks of the job.
+  static Result<std::unique_ptr<MpiWorld>> start(const Options& options);
+  // CHECKs nothing and ends nothing: a process leaves by leave().
+  ~MpiWorld();
+  MpiWorld(const MpiWorld&) = delete;
+  MpiWorld& operator=(const MpiWorld&) = delete;
 
-  // Gives every rank the bytes of every rank, in rank order. All ranks must call it; start-up only.
-  Result<std::vector<std::string>> exchange(const std::string& own) const;
+  uint32_t rank() const;
+  uint32_t size() const;
+  uint32_t local_rank() const;  // among the ranks of this host
+  uint32_t local_size() const;
+  const std::string& host() const;
+
+  // Everybody's blob, by rank (an endpoint, an incarnation, a hash). Collective: all ranks call it
+  // equally often, during start-up only, before any mover exists.
+  std::vector<std::string> all_gather(const std::string& blob);
+
+  // Ends the process without running destructors. Finalizes MPI if all peers are known to live, and
+  // exits anyway when that takes longer than `finalize_within_us`: a dead peer makes it hang. 0:
+  // does not try. No mover may exist any more.
+  [[noreturn]] void leave(int status, Micros finalize_within_us);
 
  private:
-  uint32_t rank_ = 0;
-  uint32_t size_ = 1;
+  friend struct MpiAccess;
+  struct Impl;
+  explicit MpiWorld(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
-
-// Ends the process without MPI_Finalize and without destructors; what was written to stdout and
-// stderr is flushed first.
-[[noreturn]] void leave_mpi(int status);
 
 }  // namespace baton

@@ -113,13 +113,14 @@ TEST_CASE("two links exchange mail over loopback, in order and once, both ways")
   constexpr int kCount = 5000;
   int said = 0;
   const bool all = two.run_until([&] {
-    for (int burst = 0; burst < 100 && said < kCount; ++burst, ++said) {
+    const bool room = two.a.link->unacked() + two.b.link->unacked() < 2000;
+    for (int burst = 0; room && burst < 100 && said < kCount; ++burst, ++said) {
       two.a.link->send(mail_from(0, 1, "a" + std::to_string(said)));
       two.b.link->send(mail_from(1, 0, "b" + std::to_string(said)));
     }
     return two.a.bodies.size() >= kCount && two.b.bodies.size() >= kCount;
   });
-  CHECK(all);
+  REQUIRE(all);
   int wrong = 0;
   for (int i = 0; i < kCount; ++i) {
     if (two.b.bodies[i] != "a" + std::to_string(i)) ++wrong;

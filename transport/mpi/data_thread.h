@@ -1,0 +1,100 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "transport/kv/pieces.h"
+#include "transport/kv/transfer_table.h"
+#include "transport/mpi/mpi_access.h"
+#include "transport/mpi/mpi_mover.h"
+
+namespace baton {
+
+Micros steady_micros();
+
+// What the mover asks of its data thread.
+struct MpiJob {
+  enum class Kind : uint8_t { send, expect, cancel, peer_down, look } kind = Kind::look;
+  KvTransfer transfer;
+  uint32_t rank = 0;         // of peer_down
+  uint32_t incarnation = 0;  // of peer_down
+};
+
+// The thread behind a mover: takes jobs from a bounded queue, posts them to MPI, tests what is
+// under way and tells the owners of pieces that have ended. It spins briefly after something
+// happened and then naps, longer and longer up to a bound, so that posted receives cost next to
+// nothing.
+class MpiMover::DataThread {
+ public:
+  DataThread(MpiWorld& world, const BlockStore& store, std::function<void(Mail)> deliver);
+  ~DataThread();
+
+  TransferTable table;  // thread-safe
+  // thread-safe; false when the queue is full (never for cancel, peer_down and look).
+  bool push(MpiJob job);
+  // Takes back jobs of a transfer that were not begun, and ends their pieces. thread-safe
+  void take_back(TransferId transfer);
+  MpiMoverCounters counters() const;  // thread-safe
+
+ private:
+  // A message that MPI works on; requests_[i] belongs to operations_[i].
+  struct Operation {
+    enum class Kind : uint8_t { send, receive, stray } kind = Kind::send;
+    TransferId transfer;
+    ActorId peer;
+    KvPiece piece;
+    std::unique_ptr<std::byte[]> scratch;  // of a stray
+    bool withdrawn = false;                // MPI was asked to cancel it
+  };
+
+  void run();
+  bool take_jobs();
+  void perform(const MpiJob& job);
+  void post(const MpiJob& job);
+  void post_piece(bool sends, const KvTransfer& transfer, const KvPiece& piece);
+  void cancel(TransferId transfer);
+  void end_peer(uint32_t rank, uint32_t incarnation);
+  void withdraw(size_t index);
+  bool test();
+  void complete(const Operation& operation, int code, MPI_Status status);
+  bool take_in_strays();
+  bool take_in_stray(const MPI_Status& seen);
+  void finish(const Operation& operation, const PieceEnd& end);
+  void remove(size_t index);
+  void count_stuck();
+  void rest(bool active);
+  void abandon_all();
+
+  const BlockStore store_;
+  const std::function<void(Mail)> deliver_;
+  const MPI_Comm communicator_;
+
+  std::mutex mutex_;  // guards jobs_ and stopping_
+  std::condition_variable changed_;
+  std::deque<MpiJob> jobs_;
+  bool stopping_ = false;
+
+  // Of the data thread alone.
+  std::vector<MPI_Request> requests_;
+  std::vector<Operation> operations_;
+  std::vector<int> done_;
+  std::vector<MPI_Status> statuses_;
+  Micros active_at_ = 0;
+  Micros nap_us_ = 0;
+  Micros look_at_ = 0;  // for strays
+  size_t strays_under_way_ = 0;
+
+  std::atomic<uint64_t> bytes_sent_{0};
+  std::atomic<uint64_t> bytes_received_{0};
+  std::atomic<uint64_t> strays_{0};
+  std::atomic<uint64_t> sends_abandoned_{0};
+  std::atomic<uint64_t> receives_stuck_{0};
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace baton

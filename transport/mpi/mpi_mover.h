@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "runtime/actor/kv_mover.h"
+#include "runtime/base/limits.h"
+#include "transport/kv/block_store.h"
+#include "transport/mpi/mpi_world.h"
+
+namespace baton {
+
+struct MpiMoverCounters {
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
+  uint64_t strays = 0;           // messages without a receive: taken in and thrown away
+  uint64_t sends_abandoned = 0;  // to peers that are gone
+  uint64_t receives_stuck = 0;   // now: cannot be withdrawn and have not ended; hold their blocks
+};
+
+// Moves blocks between ranks by MPI, straight from pool to pool: a piece is one message, its blocks
+// one datatype. Owns the data thread, the only one that calls MPI from its construction to its
+// destruction; the actor of the rank calls the mover on the loop's thread. `deliver` is called from
+// either. A message that arrives while no receive is posted for its tag is stray (its receive was
+// cancelled, or its sender slept through its own end) and is thrown away: a receive must be posted
+// by expect() before the sender can know of it. Tags are never used twice, so a stray message never
+// reaches blocks that have a new owner.
+class MpiMover final : public KvMover {
+ public:
+  MpiMover(MpiWorld& world, BlockStore store, std::function<void(Mail)> deliver,
+           const Limits& limits = {});
+  // Abandons what is under way; after it the process may only leave.
+  ~MpiMover() override;
+
+  uint64_t piece_bytes_max() const override { return piece_bytes_max_; }
+  Result<void> expect(const KvTransfer& transfer, ActorId owner) override;
+  uint64_t digest(const KvPiece& piece) override;
+  Result<void> send(const KvTransfer& transfer, ActorId owner) override;
+  // Sends that MPI has taken end when their receiver takes the message, or by peer_down().
+  void cancel(TransferId transfer) override;
+  void drain(const KvTransfer& transfer) override;
+  void peer_down(uint32_t rank, uint32_t incarnation) override;
+  std::vector<BlockId> busy_blocks() const override;
+
+  MpiMoverCounters counters() const;  // thread-safe
+
+ private:
+  class DataThread;
+  Result<void> start(bool sends, const KvTransfer& transfer, ActorId owner);
+
+  const uint64_t piece_bytes_max_;
+  const BlockStore store_;
+  const uint32_t ranks_;
+  const uint32_t tag_max_;
+  std::unique_ptr<DataThread> data_;
+};
+
+}  // namespace baton
