@@ -32,6 +32,7 @@ struct LedgerRow {
   Micros deadline = kNever;   // of the client
   Micros stage_due = kNever;  // of the state, in the scheduler's awake time
   uint64_t stage_steps = 0;   // engine steps of its prefill actor when the stage began
+  int stage_extensions = 0;   // how often that actor's progress has prolonged the stage
 
   std::optional<ActorId> source;  // its prefill actor, while that has a part in it
   std::optional<ActorId> target;  // its decode actor

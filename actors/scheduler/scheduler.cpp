@@ -18,6 +18,7 @@ constexpr Micros kSweepPeriod = 100 * kMillisecond;
 constexpr Micros kPauseMin = kSecond;  // a gap between sweeps that counts as a pause
 constexpr uint32_t kTagEnd = uint32_t{1} << 30;
 constexpr size_t kEarlyCancelsMax = 4096;
+constexpr int kStageExtensionsMax = 9;
 
 bool arriving_at_source(RequestState state) {
   return state == RequestState::reserving || state == RequestState::prefill;
@@ -109,7 +110,10 @@ void Scheduler::enter(Context& context, LedgerRow& row, RequestState next) {
   }
   const bool timed = next != RequestState::queued && next != RequestState::decode;
   requests_.set_stage_due(row, timed ? awake(context) + limits_.stage_us : kNever);
-  if (next == RequestState::prefill) row.stage_steps = members_.find(*row.source)->load.step;
+  if (next == RequestState::prefill) {
+    row.stage_steps = members_.find(*row.source)->load.step;
+    row.stage_extensions = 0;
+  }
 }
 
 // A request that is no longer on its way to a worker makes room there for the next one.
@@ -355,12 +359,15 @@ void Scheduler::sweep_requests(Context& context) {
   }
 }
 
-// A stage that is too long. A prompt may wait behind others: as long as its prefill actor makes
-// steps, it is given more time.
+// A stage that is too long. A prompt may wait behind others: while its prefill actor makes steps,
+// it is given more time, within reason.
 void Scheduler::expire_stage(Context& context, LedgerRow& row) {
   Worker* source = row.source ? members_.find(*row.source) : nullptr;
   Worker* target = row.target ? members_.find(*row.target) : nullptr;
-  if (row.state == RequestState::prefill && source && source->load.step != row.stage_steps) {
+  const bool progress =
+      row.state == RequestState::prefill && source && source->load.step != row.stage_steps;
+  if (progress && row.stage_extensions < kStageExtensionsMax) {
+    ++row.stage_extensions;
     row.stage_steps = source->load.step;
     requests_.set_stage_due(row, awake(context) + limits_.stage_us);
     return;

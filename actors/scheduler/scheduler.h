@@ -156,6 +156,7 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   // ---- scheduler_workers.cpp
   bool fence_stale(Context&, const Envelope&);
   void bury(Context&, ActorId life, const std::string& reason);
+  bool is_gateway(ActorId life) const;
   void lose_gateway(Context&, ActorId life);
 
   // ---- scheduler_gateway.cpp

@@ -79,6 +79,9 @@ void Scheduler::on(Context& context, const Envelope& from, Reserved& message) {
                     0});
   } else if (row) {
     apply(context, *row, RequestEvent::reserved, {ErrorCode::ok, {}, &message});
+  } else if (!leases_.holds(message.transfer)) {
+    // An answer that came after its lease had been given up: nobody else would give it back.
+    context.send(from.from, Release{message.transfer}, {from.request, from.epoch, 0, kNever});
   }
   pump(context);
 }

@@ -104,7 +104,7 @@ void Scheduler::on(Context& context, const Envelope& from, Undeliverable& messag
     if (message.target.incarnation == kAnyIncarnation) return;
     if (members_.find(message.target)) {
       bury(context, message.target, "mail for it came back: that life has ended");
-    } else {
+    } else if (is_gateway(message.target)) {
       lose_gateway(context, message.target);
     }
     return pump(context);
@@ -127,7 +127,7 @@ void Scheduler::on(Context& context, const Envelope& from, Undeliverable& messag
 void Scheduler::on(Context& context, const Envelope&, ActorDown& message) {
   if (members_.find(message.actor)) {
     bury(context, message.actor, "it failed: " + message.reason);
-  } else {
+  } else if (is_gateway(message.actor)) {
     lose_gateway(context, message.actor);
   }
   pump(context);
@@ -157,10 +157,14 @@ void Scheduler::bury(Context& context, ActorId life, const std::string& reason) 
   }
 }
 
+bool Scheduler::is_gateway(ActorId life) const {
+  const auto found = gateways_.find(worker_key(life));
+  return found != gateways_.end() && found->second == life;
+}
+
 // Nobody is left who wants the answers.
 void Scheduler::lose_gateway(Context& context, ActorId life) {
-  const auto found = gateways_.find(worker_key(life));
-  if (found != gateways_.end() && found->second == life) gateways_.erase(found);
+  if (is_gateway(life)) gateways_.erase(worker_key(life));
   for (const RequestId id : requests_.of_gateway(life)) {
     apply(context, *requests_.find(id), RequestEvent::gateway_down,
           {ErrorCode::cancelled, "its gateway has ended"});

@@ -88,6 +88,39 @@ TEST_CASE("T28: a prompt that waits behind others is given time while its worker
   CHECK(cluster.state_of(1) == RequestState::freezing);
 }
 
+TEST_CASE("T28: a prompt that its prefill worker has forgotten is not waited for for ever") {
+  SchedulerOptions options = default_options();
+  options.limits.stage_us = 3 * kSecond;
+  Cluster cluster(options);
+  cluster.form();
+  cluster.reach(RequestState::prefill, 1);
+  int seconds = 0;
+  for (; cluster.state_of(1) == RequestState::prefill && seconds < 60; ++seconds) {
+    ++cluster.steps[kP1];  // with others
+    cluster.pass(kSecond);
+  }
+  CHECK(cluster.state_of(1) == RequestState::freezing);
+  CHECK(seconds >= 30);
+  CHECK(seconds <= 35);
+}
+
+TEST_CASE("T1: Reserved that comes after its lease was reclaimed is released again") {
+  SchedulerOptions options = default_options();
+  options.limits.lease_us = 2 * kSecond;
+  options.limits.stage_us = 2 * kSecond;
+  Cluster cluster(options);
+  cluster.form();
+  Cluster::Life life = cluster.reach(RequestState::reserving, 1);
+  cluster.cancel(1);
+  CHECK(cluster.context.count<Release>(kD1) == 1);
+  cluster.pass(6 * kSecond);
+  CHECK(cluster.all_slots_free());
+  cluster.reserved(life);
+  CHECK(cluster.context.count<Release>(kD1) == 2);
+  CHECK(cluster.context.count<Run>() == 0);
+  CHECK(cluster.all_slots_free());
+}
+
 TEST_CASE("T11: time is kept while nothing arrives and nothing can be scheduled") {
   Cluster cluster;
   cluster.join_prefill(kP1);
