@@ -66,7 +66,7 @@ struct Ops {
   // out[0..w.cols) = row `row` of w as f32 (token embedding).
   void (*embed)(const PackedMatrix& w, std::size_t row, float* out);
 
-  // out[i] = (x[i] * r) * weight[i], r = 1 / sqrt(sum(x^2) / n + eps); one row. out may be x.
+  // out[i] = x[i] * (r * weight[i]), r = 1 / sqrt(sum(x^2) / n + eps); one row. out may be x.
   void (*rms_norm)(const float* x, const float* weight, std::size_t n, float eps, float* out);
 
   // Quantises rows x blocks (of 32 columns) of x, row stride x_stride floats, into dst.

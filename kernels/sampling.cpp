@@ -80,9 +80,13 @@ void apply_top_k(const Ops& ops, std::int32_t k, const Work& w) {
 // Sum of one tile in 16 strided lanes, then the tree 8-4-2-1.
 double tile_sum(std::span<const float> p) {
   double lanes[16] = {};
-  for (std::size_t i = 0; i < p.size(); ++i) lanes[i % 16] += static_cast<double>(p[i]);
+  std::size_t i = 0;
+  for (; i + 16 <= p.size(); i += 16) {
+    for (std::size_t lane = 0; lane < 16; ++lane) lanes[lane] += static_cast<double>(p[i + lane]);
+  }
+  for (; i < p.size(); ++i) lanes[i % 16] += static_cast<double>(p[i]);
   for (std::size_t half = 8; half >= 1; half /= 2) {
-    for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+    for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
   }
   return lanes[0];
 }

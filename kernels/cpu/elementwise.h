@@ -19,7 +19,7 @@ static void rms_norm(const float* x, const float* weight, std::size_t n, float e
   const float mean = tree_sum(squares) / static_cast<float>(n);
   const VF r = splat(1.0f / __builtin_sqrtf(mean + eps));
   each_lanes(n, [&](std::size_t i, int m) {
-    store_lanes(out + i, mul(mul(load_lanes(x + i, m), r), load_lanes(weight + i, m)), m);
+    store_lanes(out + i, mul(load_lanes(x + i, m), mul(r, load_lanes(weight + i, m))), m);
   });
 }
 

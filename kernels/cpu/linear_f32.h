@@ -42,8 +42,7 @@ BATON_INLINE void widen_bytes(const std::byte* block, float* w) {
 BATON_INLINE const float* widen(DType type, const std::byte* tile, std::size_t col, std::size_t n,
                                 float* w) {
   switch (type) {
-    case DType::f32:
-      return reinterpret_cast<const float*>(tile) + col * kTileRows;
+    case DType::f32: return reinterpret_cast<const float*>(tile) + col * kTileRows;
     case DType::f16:
       for (std::size_t k = 0; k < n; ++k) {
         const auto* p = reinterpret_cast<const std::uint16_t*>(tile) + (col + k) * kTileRows;
@@ -56,15 +55,9 @@ BATON_INLINE const float* widen(DType type, const std::byte* tile, std::size_t c
         store(w + k * kTileRows, from_bf16(load_u16(p)));
       }
       return w;
-    case DType::q4_0:
-      widen_nibbles(tile + col / kQuantBlock * 288, false, w);
-      return w;
-    case DType::q4_1:
-      widen_nibbles(tile + col / kQuantBlock * 320, true, w);
-      return w;
-    case DType::q8_0:
-      widen_bytes(tile + col / kQuantBlock * 544, w);
-      return w;
+    case DType::q4_0: widen_nibbles(tile + col / kQuantBlock * 288, false, w); return w;
+    case DType::q4_1: widen_nibbles(tile + col / kQuantBlock * 320, true, w); return w;
+    case DType::q8_0: widen_bytes(tile + col / kQuantBlock * 544, w); return w;
   }
   return w;
 }

@@ -24,11 +24,14 @@ BATON_INLINE Rounded nearest(VF x, float scale) {
   return split_integer(fma(x, splat(scale), splat(12582912.0f)));
 }
 
-BATON_INLINE VF exp_v(VF x) {
-  const VF low = splat(-87.33654f);
-  const VF clamped = vmin(splat(88.72284f), vmax(low, x));  // NaN passes
-  const Rounded n = nearest(clamped, 1.44269504088896341f);
-  VF r = fma(n.value, splat(-0.693359375f), clamped);
+// What exp needs of x: the mantissa part e^(x - n ln 2), near 1, and n.
+struct ExpParts {
+  VF mantissa;
+  VI exponent;
+};
+BATON_INLINE ExpParts exp_parts(VF x) {
+  const Rounded n = nearest(x, 1.44269504088896341f);
+  VF r = fma(n.value, splat(-0.693359375f), x);
   r = fma(n.value, splat(2.12194440e-4f), r);
   VF p = splat(1.9875691500e-4f);
   p = fma(p, r, splat(1.3981999507e-3f));
@@ -36,15 +39,27 @@ BATON_INLINE VF exp_v(VF x) {
   p = fma(p, r, splat(4.1665795894e-2f));
   p = fma(p, r, splat(1.6666665459e-1f));
   p = fma(p, r, splat(5.0000001201e-1f));
-  const VF e = add(fma(p, mul(r, r), r), splat(1.0f));
+  return {add(fma(p, mul(r, r), r), splat(1.0f)), n.integer};
+}
+BATON_INLINE VF power_of_two(VI n) {
+  return from_bits(shl<23>(iadd(n, isplat(127))));
+}
+
+inline constexpr float kExpLow = -87.33654f;  // below: less than the smallest normal number
+
+BATON_INLINE VF exp_v(VF x) {
+  const ExpParts e = exp_parts(vmin(splat(88.72284f), vmax(splat(kExpLow), x)));  // NaN passes
   // 2^n in two factors, so that n = 128 overflows only where the product does.
-  const VI half = sar<1>(n.integer);
-  const VI rest = isub(n.integer, half);
-  const VF scale1 = from_bits(shl<23>(iadd(half, isplat(127))));
-  const VF scale2 = from_bits(shl<23>(iadd(rest, isplat(127))));
-  VF result = mul(mul(e, scale1), scale2);
-  result = select(lt(x, low), zero(), result);
+  const VI half = sar<1>(e.exponent);
+  const VF scaled = mul(mul(e.mantissa, power_of_two(half)), power_of_two(isub(e.exponent, half)));
+  const VF result = select(lt(x, splat(kExpLow)), zero(), scaled);
   return select(lt(splat(88.72283f), x), splat(kInfinity), result);
+}
+
+// exp_v for x <= 0, with the same bits.
+BATON_INLINE VF exp_nonpositive(VF x) {
+  const ExpParts e = exp_parts(vmax(splat(kExpLow), x));
+  return select(lt(x, splat(kExpLow)), zero(), mul(e.mantissa, power_of_two(e.exponent)));
 }
 
 BATON_INLINE VF log_v(VF x) {

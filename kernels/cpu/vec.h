@@ -61,23 +61,4 @@ BATON_INLINE void store_lanes(float* p, VF x, int n) {
   }
 }
 
-// Sum of the lanes by the tree 8-4-2-1 (numerics.md rule 4).
-BATON_INLINE float tree_sum(VF x) {
-  alignas(64) float v[kLanes];
-  store(v, x);
-  for (int half = 8; half >= 1; half /= 2) {
-    for (int i = 0; i < half; ++i) v[i] = v[i] + v[i + half];
-  }
-  return v[0];
-}
-// The largest lane; no NaN.
-BATON_INLINE float lane_max_f(VF x) {
-  alignas(64) float v[kLanes];
-  store(v, x);
-  for (int half = 8; half >= 1; half /= 2) {
-    for (int i = 0; i < half; ++i) v[i] = v[i] > v[i + half] ? v[i] : v[i + half];
-  }
-  return v[0];
-}
-
 }  // namespace baton::BATON_ISA_NS

@@ -172,6 +172,20 @@ BATON_INLINE unsigned mask_bits(VM m) {
   return m.v;
 }
 
+// Sum of the lanes by the tree 8-4-2-1 (numerics.md rule 4), and the largest by the same tree.
+BATON_INLINE float tree_sum(VF x) {
+  const __m256 v8 = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
+  const __m128 v4 = _mm_add_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps(v8, 1));
+  const __m128 v2 = _mm_add_ps(v4, _mm_movehl_ps(v4, v4));
+  return _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)));
+}
+BATON_INLINE float tree_max(VF x) {
+  const __m256 v8 = _mm256_max_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
+  const __m128 v4 = _mm_max_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps(v8, 1));
+  const __m128 v2 = _mm_max_ps(v4, _mm_movehl_ps(v4, v4));
+  return _mm_cvtss_f32(_mm_max_ss(v2, _mm_movehdup_ps(v2)));
+}
+
 inline constexpr int kAccumulators = 16;
 
 }  // namespace baton::avx512

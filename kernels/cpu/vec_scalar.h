@@ -234,6 +234,20 @@ BATON_INLINE unsigned mask_bits(VM m) {
   return r;
 }
 
+// Sum of the lanes by the tree 8-4-2-1 (numerics.md rule 4), and the largest by the same tree.
+BATON_INLINE float tree_sum(VF x) {
+  for (int half = 8; half >= 1; half /= 2) {
+    for (int i = 0; i < half; ++i) x.v[i] = x.v[i] + x.v[i + half];
+  }
+  return x.v[0];
+}
+BATON_INLINE float tree_max(VF x) {
+  for (int half = 8; half >= 1; half /= 2) {
+    for (int i = 0; i < half; ++i) x.v[i] = x.v[i] > x.v[i + half] ? x.v[i] : x.v[i + half];
+  }
+  return x.v[0];
+}
+
 #undef BATON_LANES
 
 // Accumulators that fit into registers: what unrolled loops aim at. Without vectors it is moot.

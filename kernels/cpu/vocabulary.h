@@ -23,7 +23,7 @@ BATON_INLINE VocabTile vocab_tile(const float* x, std::size_t n, std::int32_t fi
     const float nan = __builtin_nanf("");
     return {nan, nan, first_id};
   }
-  const float max = lane_max_f(best);
+  const float max = tree_max(best);
   VocabTile tile{max, 0, -1};
   VF sum = zero();
   each_lanes(n, [&](std::size_t i, int m) {
