@@ -27,6 +27,7 @@ std::string client_fault(MsgKind kind, const std::string& body, const Limits& li
   if (kind == MsgKind::client_beat) return fault_of<ClientBeat>(body, limits);
   if (kind == MsgKind::client_hello) return fault_of<ClientHello>(body, limits);
   if (kind == MsgKind::status_query) return fault_of<StatusQuery>(body, limits);
+  if (kind == MsgKind::model_query) return fault_of<ModelQuery>(body, limits);
   return std::string("clients do not send ") + msg_kind_name(kind);
 }
 

@@ -248,7 +248,9 @@ TEST_CASE("a key with other content is a conflict; of another tenant it is anoth
 }
 
 TEST_CASE("a key whose request failed is free again, and one client's cancel spares the others") {
-  GatewayRig rig;
+  Limits limits;
+  limits.requests_per_client_max = 1;
+  GatewayRig rig(limits);
   rig.hello(kClient);
   rig.hello(kAgain);
   Submit submit = rig.request();
@@ -264,6 +266,7 @@ TEST_CASE("a key whose request failed is free again, and one client's cancel spa
   rig.from(kClient, ClientCancel{1});
   CHECK(rig.context.expect<ClientRefused>(kClient).message.refusal.code == ErrorCode::cancelled);
   CHECK(rig.context.count<Cancel>() == 0);
+  rig.start(kClient, rig.request(2));  // it no longer counts as one of this client's
   rig.token(id, 0, 'a', Finish::length);
   rig.done_ack(id);
   CHECK(rig.context.count<ClientDone>(kAgain) == 1);
