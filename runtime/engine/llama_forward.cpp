@@ -16,7 +16,6 @@ namespace {
 constexpr std::size_t kRowsAlone = 4;
 // Rows that the wide layers between gate and down take at a time, so that they stay in the cache.
 constexpr std::size_t kFfnRows = 5 * kQuantRows;
-static_assert(kFfnRows % kQuantRows == 0);
 
 void plan_input(ScratchPlan& plan, LinearInput& input, float*& f32, std::size_t rows,
                 std::size_t cols) {

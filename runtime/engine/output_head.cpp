@@ -47,8 +47,9 @@ void OutputHead::run(const float* residual, const StepRows& step, const TeamMemb
   const std::span<const WantedLogits> all(step.wanted());
   for (std::size_t first = 0; first < all.size(); first += kLogitRows) {
     const std::size_t rows = std::min(kLogitRows, all.size() - first);
+    if (first > 0) me.meet();  // the rows before are consumed
     norm(residual, all.subspan(first, rows), me);
-    me.meet();  // also: the logits of the rows before are consumed
+    me.meet();
     score(rows, me);
     me.meet();
     const Share mine = me.share_of(rows);

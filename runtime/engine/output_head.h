@@ -23,7 +23,7 @@ namespace baton {
 // Owns that memory. Used as LlamaForward is.
 class OutputHead {
  public:
-  static constexpr std::size_t kLogitRows = 64;
+  static constexpr std::size_t kLogitRows = 6 * kQuantRows;
 
   // Gets each wanted row of logits once, on some thread of the team; index counts step.wanted().
   // If the summary is not finite, neither are the logits, or what they were computed from.
