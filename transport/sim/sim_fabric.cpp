@@ -184,6 +184,13 @@ void SimFabric::withdraw(SimMover* mover, TransferId transfer) {
     return half.mover == mover && half.transfer == transfer;
   };
   withdraw_waiting(receives_, false, "cancelled", mine);
+  if (sabotage_ == FabricSabotage::skip_quarantine) {
+    for (auto& [id, flow] : flows_) {
+      if (!mine(flow.target)) continue;
+      mover->finish(KvDirection::receive, transfer, flow.target.piece.piece,
+                    {false, "cancelled", 0});
+    }
+  }
   withdraw_waiting(sends_, true, "cancelled",
                    [&](const Half& half) { return mine(half) && half.withdrawable; });
 }

@@ -29,6 +29,7 @@ struct FabricFaults {
 enum class FabricSabotage : uint8_t {
   none,
   end_receives_early,    // tells the receiver that a piece is there before its bytes are
+  skip_quarantine,       // cancelled receives end at once, while their bytes still come
   corrupt_after_digest,  // flips a bit after the receiver's digest was taken
 };
 

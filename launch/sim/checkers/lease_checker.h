@@ -1,0 +1,38 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "actors/protocol/decode.h"
+#include "launch/sim/findings.h"
+#include "runtime/actor/engine.h"
+
+namespace baton {
+
+// No block and no slot is in two live leases of one decode life: from the Reserved that names them
+// to the SlotFreed that gives them back. And within a step, no two rows share a block. The harness
+// shows it what decode actors post, and every step.
+class LeaseChecker {
+ public:
+  explicit LeaseChecker(Findings& findings) : findings_(findings) {}
+
+  void posted(const Mail& mail);
+  void step(uint32_t rank, const Batch& batch);
+  void life_ended(uint32_t rank) { decodes_.erase(rank); }
+
+ private:
+  struct Decode {
+    uint32_t incarnation = 0;
+    std::map<BlockId, TransferId> blocks;
+    std::map<SlotId, std::pair<Generation, TransferId>> slots;
+  };
+  Decode& life_of(const ActorId& actor);
+  void reserved(const ActorId& actor, const Reserved& reserved);
+  void freed(const ActorId& actor, const SlotLease& slot);
+
+  Findings& findings_;
+  std::map<uint32_t, Decode> decodes_;  // by rank
+};
+
+}  // namespace baton

@@ -1,0 +1,71 @@
+#include "launch/sim/checkers/rest_checker.h"
+
+namespace baton {
+namespace {
+
+class Unrest {
+ public:
+  void expect(const std::string& what, uint64_t value, uint64_t at_rest) {
+    if (value == at_rest) return;
+    list_.push_back(what + ": " + std::to_string(value) + ", at rest " + std::to_string(at_rest));
+  }
+  void missing(const std::string& what) { list_.push_back(what + " is not there"); }
+  std::vector<std::string> take() { return std::move(list_); }
+
+ private:
+  std::vector<std::string> list_;
+};
+
+void look_at_control(const SimCluster& cluster, Unrest& unrest) {
+  if (const Scheduler* scheduler = cluster.scheduler()) {
+    unrest.expect("rows of the request ledger", scheduler->requests().size(), 0);
+    unrest.expect("queued requests", scheduler->queued(), 0);
+    const auto slots = scheduler->leases().slots_by_state();
+    for (LeaseState state : {LeaseState::reserved, LeaseState::active, LeaseState::quarantined}) {
+      unrest.expect(std::string("slots ") + lease_state_name(state),
+                    slots[static_cast<size_t>(state)], 0);
+    }
+  } else {
+    unrest.missing("the scheduler");
+  }
+  if (const Gateway* gateway = cluster.gateway()) {
+    unrest.expect("live streams of the gateway", gateway->live_requests(), 0);
+  } else {
+    unrest.missing("the gateway");
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> unrest(const SimCluster& cluster) {
+  Unrest unrest;
+  look_at_control(cluster, unrest);
+  for (uint32_t rank : cluster.prefill_ranks()) {
+    const std::string name = "prefill rank " + std::to_string(rank);
+    const Prefill* prefill = cluster.prefill(rank);
+    if (!prefill) {
+      unrest.missing(name);
+      continue;
+    }
+    unrest.expect("free blocks of " + name, prefill->blocks_free(), cluster.plan().prefill_blocks);
+    unrest.expect("jobs of " + name, prefill->jobs(), 0);
+  }
+  for (uint32_t rank : cluster.decode_ranks()) {
+    const std::string name = "decode rank " + std::to_string(rank);
+    const Decode* decode = cluster.decode(rank);
+    if (!decode) {
+      unrest.missing(name);
+      continue;
+    }
+    unrest.expect("free blocks of " + name, decode->blocks_free(), cluster.plan().decode_blocks);
+    unrest.expect("free slots of " + name, decode->slots_free(),
+                  cluster.plan().limits.decode_slots);
+    unrest.expect("reservations of " + name, decode->reservations(), 0);
+    unrest.expect("kept streams of " + name, decode->streams(), 0);
+    unrest.expect("blocks under transfer at " + name, cluster.fabric().written_blocks(rank).size(),
+                  0);
+  }
+  return unrest.take();
+}
+
+}  // namespace baton
