@@ -16,10 +16,11 @@ constexpr size_t kOpenPiecesMax = 4096;  // in each direction
 constexpr size_t kJobsMax = 4096;
 constexpr Micros kSpinUs = 200;  // after something happened
 constexpr Micros kNapMinUs = 20;
-constexpr Micros kNapMaxUs = 500;   // while messages are under way
-constexpr Micros kIdleUs = 10'000;  // while none are
-constexpr Micros kLookUs = 10'000;  // between two looks for strays
-constexpr size_t kStraysMax = 4;    // taken in at a time, each with a buffer of its own
+constexpr Micros kNapMaxUs = 500;    // while messages are under way
+constexpr Micros kIdleUs = 10'000;   // while none are
+constexpr Micros kLookUs = 10'000;   // between two looks for strays
+constexpr Micros kOverUs = 200'000;  // for what a dead sender left in shared memory
+constexpr size_t kStraysMax = 4;     // taken in at a time, each with a buffer of its own
 
 // The bytes of a piece as one buffer or, if its blocks are scattered, as one datatype.
 class PieceBuffer {
@@ -73,6 +74,7 @@ MpiMover::DataThread::DataThread(MpiWorld& world, const BlockStore& store,
     : table(kOpenPiecesMax),
       store_(store),
       deliver_(std::move(deliver)),
+      world_(world),
       communicator_(MpiAccess::kv_communicator(world)),
       thread_([this] { run(); }) {}
 
@@ -124,7 +126,8 @@ void MpiMover::DataThread::take_back(TransferId transfer) {
 }
 
 MpiMoverCounters MpiMover::DataThread::counters() const {
-  return {bytes_sent_, bytes_received_, strays_, sends_abandoned_, receives_stuck_};
+  return {bytes_sent_,      bytes_received_,     strays_,
+          sends_abandoned_, receives_abandoned_, receives_stuck_};
 }
 
 void MpiMover::DataThread::run() {
@@ -137,7 +140,10 @@ void MpiMover::DataThread::run() {
     }
     bool active = take_jobs();
     active |= test();
-    if (steady_micros() >= look_at_) active |= take_in_strays();
+    if (steady_micros() >= look_at_) {
+      active |= take_in_strays();
+      active |= give_up_stuck();
+    }
     rest(active);
   }
   abandon_all();
@@ -331,6 +337,33 @@ void MpiMover::DataThread::count_stuck() {
       std::count_if(operations_.begin(), operations_.end(), [](const Operation& operation) {
         return operation.withdrawn && operation.kind == Operation::Kind::receive;
       }));
+}
+
+// A receive that has begun cannot be withdrawn, and when its sender has died it never ends. Once
+// the sender's process is over, what it had put into shared memory is all that can still come, and
+// MPI has taken that in after some time of testing: then nothing writes to the blocks any more. A
+// sender that only sleeps, or that is on another host, is waited for.
+bool MpiMover::DataThread::give_up_stuck() {
+  const Micros now = steady_micros();
+  bool any = false;
+  for (size_t i = 0; i < operations_.size();) {
+    Operation& operation = operations_[i];
+    const bool stuck = operation.withdrawn && operation.kind == Operation::Kind::receive;
+    if (stuck && operation.over_at == 0 && world_.process_is_over(operation.peer.rank)) {
+      operation.over_at = now;
+    }
+    if (!stuck || operation.over_at == 0 || now - operation.over_at < kOverUs) {
+      ++i;
+      continue;
+    }
+    ++receives_abandoned_;
+    finish(operation, {false, "the sender's process ended in the middle of it", 0});
+    MPI_Request_free(&requests_[i]);
+    remove(i);
+    any = true;
+  }
+  if (any) count_stuck();
+  return any;
 }
 
 void MpiMover::DataThread::rest(bool active) {

@@ -50,6 +50,7 @@ class MpiMover::DataThread {
     KvPiece piece;
     std::unique_ptr<std::byte[]> scratch;  // of a stray
     bool withdrawn = false;                // MPI was asked to cancel it
+    Micros over_at = 0;                    // the sender's process was seen to be over
   };
 
   void run();
@@ -67,11 +68,13 @@ class MpiMover::DataThread {
   void finish(const Operation& operation, const PieceEnd& end);
   void remove(size_t index);
   void count_stuck();
+  bool give_up_stuck();
   void rest(bool active);
   void abandon_all();
 
   const BlockStore store_;
   const std::function<void(Mail)> deliver_;
+  const MpiWorld& world_;
   const MPI_Comm communicator_;
 
   std::mutex mutex_;  // guards jobs_ and stopping_
@@ -93,6 +96,7 @@ class MpiMover::DataThread {
   std::atomic<uint64_t> bytes_received_{0};
   std::atomic<uint64_t> strays_{0};
   std::atomic<uint64_t> sends_abandoned_{0};
+  std::atomic<uint64_t> receives_abandoned_{0};
   std::atomic<uint64_t> receives_stuck_{0};
   std::thread thread_;  // last: it uses all of the above
 };

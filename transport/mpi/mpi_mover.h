@@ -15,9 +15,10 @@ namespace baton {
 struct MpiMoverCounters {
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
-  uint64_t strays = 0;           // messages without a receive: taken in and thrown away
-  uint64_t sends_abandoned = 0;  // to peers that are gone
-  uint64_t receives_stuck = 0;   // now: cannot be withdrawn and have not ended; hold their blocks
+  uint64_t strays = 0;              // messages without a receive: taken in and thrown away
+  uint64_t sends_abandoned = 0;     // to peers that are gone
+  uint64_t receives_abandoned = 0;  // begun, then their sender's process was over
+  uint64_t receives_stuck = 0;  // now: cannot be withdrawn and have not ended; hold their blocks
 };
 
 // Moves blocks between ranks by MPI, straight from pool to pool: a piece is one message, its blocks

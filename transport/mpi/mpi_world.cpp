@@ -11,6 +11,7 @@
 
 #include "runtime/base/check.h"
 #include "transport/mpi/mpi_access.h"
+#include "transport/mpi/process_name.h"
 
 namespace baton {
 namespace {
@@ -67,6 +68,7 @@ struct MpiWorld::Impl {
   uint32_t local_size = 1;
   std::string host;
   int tag_max = 0;
+  std::vector<ProcessName> processes;  // by rank
 };
 
 std::string mpi_error_text(int code) {
@@ -126,7 +128,13 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::start(const Options& options) {
   int found = 0;
   MPI_Comm_get_attr(impl->kv, MPI_TAG_UB, &tag_max, &found);
   impl->tag_max = found != 0 ? *static_cast<int*>(tag_max) : 32'767;  // the least MPI allows
-  return std::unique_ptr<MpiWorld>(new MpiWorld(std::move(impl)));
+  std::unique_ptr<MpiWorld> world(new MpiWorld(std::move(impl)));
+  for (const std::string& text : world->all_gather(process_name_text(own_process_name()))) {
+    Result<ProcessName> name = parse_process_name(text);
+    if (!name.ok()) return name.error();
+    world->impl_->processes.push_back(*name);
+  }
+  return world;
 }
 
 uint32_t MpiWorld::rank() const {
@@ -143,6 +151,11 @@ uint32_t MpiWorld::local_size() const {
 }
 const std::string& MpiWorld::host() const {
   return impl_->host;
+}
+
+bool MpiWorld::process_is_over(uint32_t rank) const {
+  CHECK(rank < impl_->processes.size());
+  return baton::process_is_over(impl_->processes[rank]);
 }
 
 std::vector<std::string> MpiWorld::all_gather(const std::string& blob) {

@@ -36,6 +36,9 @@ class MpiWorld {
   uint32_t local_rank() const;  // among the ranks of this host
   uint32_t local_size() const;
   const std::string& host() const;
+  // True only if that rank's process is known to be over: it ran on this host and is not there any
+  // more. A stopped one is not over. thread-safe
+  bool process_is_over(uint32_t rank) const;
 
   // Everybody's blob, by rank (an endpoint, an incarnation, a hash). Collective: all ranks call it
   // equally often, during start-up only, before any mover exists.
