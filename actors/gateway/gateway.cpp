@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint32_t kAckEveryMax = 32;
 constexpr size_t kQuestionsMax = 1024;
+constexpr size_t kClientNameBytesMax = 256;
 constexpr Micros kQuestionTtl = 5 * kSecond;
 
 std::string mint_token(Context& context) {
@@ -78,7 +79,7 @@ Session* Gateway::make_session(Context& context, const Envelope& from, const std
     sessions_.erase(old->id);
   }
   if (log_wants(LogLevel::debug)) log_debug("a client says hello: " + quoted_echo(client));
-  return &sessions_.open(from.from, mint_token(context), client);
+  return &sessions_.open(from.from, mint_token(context), client.substr(0, kClientNameBytesMax));
 }
 
 void Gateway::on(Context& context, const Envelope& from, ClientBeat& beat) {

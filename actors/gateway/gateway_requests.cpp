@@ -32,6 +32,11 @@ Submit without_prompt(Submit& submit) {
   return copy;
 }
 
+// What has all its tokens runs to its end by itself.
+bool can_end_early(const RequestRow& row) {
+  return row.phase != RequestPhase::closing;
+}
+
 Micros remaining(const RequestRow& row, Micros now) {
   return row.deadline_at == kNever ? kNever : std::max<Micros>(row.deadline_at - now, 0);
 }
@@ -244,7 +249,14 @@ void Gateway::on(Context& context, const Envelope& from, Failed& failed) {
 
 void Gateway::on(Context& context, const Envelope& from, ClientCancel& cancel) {
   Session* session = session_of(from, cancel.job, context);
-  if (session == nullptr || !session->jobs.contains(cancel.job)) return;
+  if (session == nullptr) return;
+  const auto known = session->jobs.find(cancel.job);
+  if (known == session->jobs.end()) return;
+  Job& job = known->second;
+  if (const RequestRow* row = find(job.request); row->live() && can_end_early(*row)) {
+    job.must_fetch = false;  // whatever of the stream it does not have yet is not wanted any more
+    job.stream = false;
+  }
   drop_job(context, *session, cancel.job, {ErrorCode::cancelled, "cancelled by the client", 0});
   pump(context, *session);
 }
@@ -254,8 +266,7 @@ void Gateway::drop_job(Context& context, Session& session, uint64_t number,
   Job& job = session.jobs.at(number);
   RequestRow* row = find(job.request);
   CHECK(row != nullptr);
-  // What has all its tokens runs to its end by itself.
-  if (!row->live() || row->phase == RequestPhase::closing) return;
+  if (!row->live() || !can_end_early(*row)) return;
   if (row->waiters.size() == 1) return abort(context, *row, refusal);
   if (session.address) {
     context.send(*session.address, ClientRefused{number, refusal},

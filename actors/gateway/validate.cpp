@@ -15,6 +15,7 @@ using Fault = std::optional<Refusal>;
 
 constexpr int64_t kDeadlineMsMax = int64_t{30} * 24 * 3600 * 1000;
 constexpr size_t kNameBytesMax = 256;  // tenant, idempotency key, role
+constexpr int32_t kPriorityMax = 1000;
 constexpr float kTemperatureMax = 2;
 constexpr float kPenaltyMax = 2;
 constexpr float kBiasMax = 100;
@@ -113,6 +114,10 @@ Fault check_budget(const Submit& submit, const SubmitRules& rules) {
   if (submit.min_tokens > most) {
     return wrong(fmt::format("min_tokens is {}; expected at most {} ({})", submit.min_tokens, most,
                              submit.has_max_tokens ? "max_tokens" : "the context"));
+  }
+  if (submit.priority < -kPriorityMax || submit.priority > kPriorityMax) {
+    return wrong(fmt::format("priority is {}; expected {} to {}", submit.priority, -kPriorityMax,
+                             kPriorityMax));
   }
   if (submit.deadline_ms < 0 || submit.deadline_ms > kDeadlineMsMax) {
     return wrong(fmt::format("deadline_ms is {}; expected 0 (none) to {} milliseconds",

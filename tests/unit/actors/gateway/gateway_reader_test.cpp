@@ -123,6 +123,24 @@ TEST_CASE("a client that reconnects and fetches nothing is slow, too") {
   CHECK(rig.context.count<Cancel>() == 1);
 }
 
+TEST_CASE("a client that cancels what it did not read hears of the end at once") {
+  GatewayRig rig(tight());
+  const std::string token = rig.hello(kClient);
+  Submit submit = rig.request();
+  submit.max_tokens = 100;
+  const RequestId id = rig.start(kClient, submit);
+  rig.text(id, 0, std::string(60, 'a'));
+  CHECK(rig.streamed(kClient).ids.size() < 60);
+  rig.from(kClient, ClientCancel{1});
+  CHECK(rig.context.expect<ClientRefused>(kClient).message.refusal.code == ErrorCode::cancelled);
+  rig.start(kClient, rig.request(2));
+  rig.hello(kOther, token);
+  rig.from(kOther, ClientCancel{2});  // without Fetch, after a reconnect
+  CHECK(rig.context.expect<ClientRefused>(kOther).message.job == 2);
+  CHECK(rig.context.count<ClientTokens>() == 0);
+  CHECK(rig.gateway->live_requests() == 0);
+}
+
 TEST_CASE("results are kept for Fetch until acknowledged, crowded out or too old") {
   Limits limits;
   limits.results_kept_max = 3;

@@ -120,6 +120,8 @@ const std::vector<Bad>& bad_table() {
        },
        "stop_ids[1]", "1000"},
       {"stop ids", [](Submit& s) { s.stop_ids.assign(129, 1); }, "stop_ids has", "129"},
+      {"priority", [](Submit& s) { s.priority = INT32_MIN; }, "priority", "-2147483648"},
+      {"priority", [](Submit& s) { s.priority = 1001; }, "priority", "1001"},
       {"deadline", [](Submit& s) { s.deadline_ms = -1; }, "deadline_ms", "-1"},
       {"deadline", [](Submit& s) { s.deadline_ms = INT64_MAX; }, "deadline_ms",
        "9223372036854775807"},
@@ -168,8 +170,8 @@ const std::vector<Bad>& bad_table() {
 TEST_CASE("every bad field of a request is refused with a sentence that names it and what it was") {
   REQUIRE_FALSE(check_submit(good(), rules()).has_value());
   for (const Bad& bad : bad_table()) {
-    CAPTURE(bad.what);
-    CAPTURE(bad.field);
+    CAPTURE(std::string(bad.what));
+    CAPTURE(std::string(bad.field));
     Submit submit = good();
     bad.change(submit);
     const std::optional<Refusal> refusal = check_submit(submit, rules());
@@ -220,6 +222,7 @@ TEST_CASE("the edges of every range are accepted") {
       },
       [](Submit& s) { s.stop_ids.assign(128, 999); },
       [](Submit& s) { s.deadline_ms = 1; },
+      [](Submit& s) { s.priority = -1000; },
       [](Submit& s) { s.idempotency_key.assign(256, 'k'); },
       [](Submit& s) {
         s.ids.clear();
