@@ -153,8 +153,8 @@ struct ClientDone {
 };
 
 // Client -> gateway: send the job's stream again from token `after_seq` on (the number of tokens
-// that the client has: 0 = from the start) and its terminal event, as long as they are kept. After a
-// reconnect a job's stream stands still until its client fetches it.
+// that the client has: 0 = from the start) and its terminal event, as long as they are kept. After
+// a reconnect a job's stream stands still until its client fetches it.
 struct Fetch {
   static constexpr MsgKind kind = MsgKind::fetch;
   uint64_t job = 0;
