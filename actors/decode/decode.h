@@ -124,22 +124,23 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   void lose_dead_sources(Context& context);
   void settle(Context& context);
 
-  // ---- reservations.cpp: from Reserve to a sequence, or back
+  // ---- reservations.cpp: taken and given back
   std::optional<Refusal> refuse_now(const Envelope& from, const Reserve& wanted) const;
   std::optional<Refusal> find_fault(const Reserve& wanted) const;
   Result<Reserved> reserve(Context& context, const Envelope& from, const Reserve& wanted);
   std::optional<SlotLease> slot_of(TransferId transfer) const;
-  void refuse_post(Context& context, const Envelope& from, const KvPost& post);
-  void piece_ended(Context& context, Transfers::iterator place, IncomingPiece& piece);
-  void check_piece(Context& context, Incoming& incoming, IncomingPiece& piece);
-  void try_activate(Context& context, Transfers::iterator place);
-  void activate(Context& context, Incoming& incoming);
   // Says AdoptFailed to both sides and closes.
   void fail_transfer(Context& context, Transfers::iterator place, const Refusal& refusal);
   // The reservation is over; slot and blocks go home when no receive touches them any more.
   void close(Context& context, Transfers::iterator place);
   void finish_closing(Context& context, Transfers::iterator place);
   void drain(const Incoming& incoming, std::vector<KvPiece> pieces);
+
+  // ---- transfers.cpp: announcement, pieces, record; together, a sequence
+  void refuse_post(Context& context, const Envelope& from, const KvPost& post);
+  void check_piece(Context& context, Incoming& incoming, IncomingPiece& piece);
+  void try_activate(Context& context, Transfers::iterator place);
+  void activate(Context& context, Incoming& incoming);
 
   // ---- decode_step.cpp: the loop
   void pump(Context& context);

@@ -47,8 +47,10 @@ void Decode::plan_rows(Context& context) {
     }
     return !grow(context, static_cast<uint32_t>(slot));
   });
-  std::stable_sort(ready_.begin(), ready_.end(), [&](uint64_t a, uint64_t b) {
-    return sequences_[a]->last_step < sequences_[b]->last_step;
+  std::sort(ready_.begin(), ready_.end(), [&](uint64_t a, uint64_t b) {
+    const Sequence& x = *sequences_[a];
+    const Sequence& y = *sequences_[b];
+    return x.last_step != y.last_step ? x.last_step < y.last_step : x.age < y.age;
   });
 }
 

@@ -105,9 +105,11 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
     uint32_t tokens = 0;  // positions that the row completes
   };
 
-  // ---- prefill.cpp: arrivals, endings, membership
+  // ---- intake.cpp: what arrives
   std::optional<Refusal> refuse_now(const Envelope& from, const Run& run) const;
   std::optional<Refusal> find_fault(const Run& run) const;
+
+  // ---- prefill.cpp: membership, endings, time
   void join(Context& context);
   Beat load() const;
   uint32_t quarantined_blocks() const;

@@ -1,0 +1,230 @@
+// What arrives for a reservation: announcement, pieces, hand-off record; together, a sequence.
+
+#include <utility>
+
+#include "actors/decode/decode.h"
+#include "actors/worker/ending.h"
+#include "runtime/base/check.h"
+#include "transport/kv/pieces.h"
+
+namespace baton {
+namespace {
+
+Routing routing_of(const Incoming& incoming) {
+  return {incoming.request, incoming.epoch, 0, kNever};
+}
+
+}  // namespace
+
+void Decode::on(Context& context, const Envelope& from, KvPost& post) {
+  const auto place = incoming_.find(post.transfer);
+  const bool known = place != incoming_.end() && place->second.source == from.from &&
+                     place->second.epoch == from.epoch;
+  if (!known || place->second.closing) return refuse_post(context, from, post);
+  Incoming& incoming = place->second;
+  if (incoming.posted) {  // said twice
+    ++counters_.stale;
+    return;
+  }
+  incoming.posted = true;
+  incoming.posted_us = context.now();
+  incoming.progress_us = context.now();
+  const KvTransfer announced{post.transfer, from.from, from.request, from.epoch, post.pieces};
+  const Result<void> matched = verify_post(incoming.as_transfer(), announced, store_of(engine_));
+  if (!matched.ok()) {
+    const Refusal refusal{matched.error().code, matched.error().text, 0};
+    context.send(from.from, KvNack{post.transfer, 0, refusal}, routing_of(incoming));
+    fail_transfer(context, place, refusal);
+    return settle(context);
+  }
+  for (size_t i = 0; i < post.pieces.size(); ++i) {
+    incoming.pieces[i].posted = post.pieces[i].digest;
+  }
+  for (IncomingPiece& piece : incoming.pieces) check_piece(context, incoming, piece);
+  try_activate(context, place);
+  settle(context);
+}
+
+// The pieces come, but nobody wants them: the sender hears it, and what it has begun to send is
+// taken in and thrown away, so that its blocks come free.
+void Decode::refuse_post(Context& context, const Envelope& from, const KvPost& post) {
+  ++counters_.stale;
+  if (slot_of(post.transfer)) return;  // said twice: it runs already
+  const Refusal refusal{ErrorCode::not_found, "the transfer is not expected (any more)", 0};
+  context.send(from.from, KvNack{post.transfer, 0, refusal},
+               {from.request, from.epoch, from.correlation, kNever});
+  const auto place = incoming_.find(post.transfer);
+  if (place != incoming_.end()) {
+    Incoming& incoming = place->second;
+    if (incoming.source != from.from || incoming.posted) return;
+    incoming.posted = true;
+    return drain(incoming, incoming.withdrawn());
+  }
+  KvTransfer unwanted{post.transfer, from.from, from.request, from.epoch, {}};
+  if (std::optional<std::vector<KvPiece>> withdrawn = withdrawn_.take(post.transfer)) {
+    unwanted.pieces = std::move(*withdrawn);
+  } else {
+    unwanted.pieces = post.pieces;
+    for (KvPiece& piece : unwanted.pieces) {
+      piece.bytes = piece.blocks.size() * engine_.geometry().block_bytes();
+    }
+  }
+  if (!unwanted.pieces.empty()) mover_.drain(unwanted);
+}
+
+// Also for a sender whose life has ended: its process may go on, and with it what it had begun.
+void Decode::drain(const Incoming& incoming, std::vector<KvPiece> pieces) {
+  if (pieces.empty()) return;
+  mover_.drain(
+      {incoming.transfer, incoming.source, incoming.request, incoming.epoch, std::move(pieces)});
+}
+
+void Decode::on(Context& context, const Envelope&, KvReceived& message) {
+  const auto place = incoming_.find(message.transfer);
+  if (place == incoming_.end() || message.piece >= place->second.pieces.size() ||
+      !place->second.pieces[message.piece].open) {
+    ++counters_.stale;
+    return;
+  }
+  Incoming& incoming = place->second;
+  IncomingPiece& piece = incoming.pieces[message.piece];
+  piece.open = false;
+  incoming.progress_us = context.now();
+  if (message.ok) piece.arrived = message.digest;
+  if (incoming.closing) {
+    piece.withdrawn = !message.ok;
+    if (piece.withdrawn && incoming.posted) drain(incoming, {piece.expected});
+    finish_closing(context, place);
+  } else if (!message.ok) {
+    const Refusal refusal{ErrorCode::worker_lost,
+                          "a piece of the KV blocks did not arrive: " + message.reason, 0};
+    context.send(incoming.source, KvNack{incoming.transfer, message.piece, refusal},
+                 routing_of(incoming));
+    fail_transfer(context, place, refusal);
+  } else {
+    check_piece(context, incoming, piece);
+    try_activate(context, place);
+  }
+  settle(context);
+}
+
+// Says to the sender what became of a piece, once both its digests are known.
+void Decode::check_piece(Context& context, Incoming& incoming, IncomingPiece& piece) {
+  const uint32_t number = piece.expected.piece;
+  if (piece.verified()) {
+    context.send(incoming.source, KvDone{incoming.transfer, number}, routing_of(incoming));
+  } else if (piece.corrupt()) {
+    ++counters_.corrupt;
+    context.send(incoming.source,
+                 KvNack{incoming.transfer,
+                        number,
+                        {ErrorCode::corrupt, "the digest of the piece does not match", 0}},
+                 routing_of(incoming));
+  }
+}
+
+void Decode::on(Context& context, const Envelope& from, KvNack& message) {
+  const auto place = incoming_.find(message.transfer);
+  if (place == incoming_.end() || place->second.source != from.from ||
+      place->second.epoch != from.epoch) {
+    ++counters_.stale;
+    return;
+  }
+  fail_transfer(context, place, message.refusal);
+  settle(context);
+}
+
+void Decode::on(Context& context, const Envelope& from, Adopt& adopt) {
+  const auto place = incoming_.find(adopt.transfer);
+  const Routing routing{from.request, from.epoch, from.correlation, kNever};
+  if (place == incoming_.end()) {
+    ++counters_.stale;
+    if (slot_of(adopt.transfer)) return;  // said twice: it runs already
+    const AdoptFailed failed{adopt.transfer,
+                             {ErrorCode::not_found, "the transfer is not expected (any more)", 0}};
+    context.send(from.from, failed, routing);
+    context.send(joining_.scheduler(), failed, routing);
+    return;
+  }
+  Incoming& incoming = place->second;
+  if (incoming.source != from.from || incoming.epoch != from.epoch || incoming.closing) {
+    ++counters_.stale;
+    context.send(from.from,
+                 AdoptFailed{adopt.transfer,
+                             {ErrorCode::stale, "the hand-off is for a life that is over", 0}},
+                 routing);
+    return;
+  }
+  if (incoming.adopt) return;
+  incoming.progress_us = context.now();
+  if (const Result<void> matched = check_adopt(incoming, adopt); !matched.ok()) {
+    fail_transfer(context, place, {matched.error().code, matched.error().text, 0});
+  } else if (adopt.weights_version != options_.weights_version) {
+    fail_transfer(
+        context, place,
+        {ErrorCode::conflict,
+         "the prompt was computed with weights version " + std::to_string(adopt.weights_version) +
+             ", this instance has " + std::to_string(options_.weights_version),
+         0});
+  } else {
+    incoming.adopt = std::move(adopt);
+    try_activate(context, place);
+  }
+  settle(context);
+}
+
+// Decoding starts when the record and all pieces are there, whatever came first.
+void Decode::try_activate(Context& context, Transfers::iterator place) {
+  Incoming& incoming = place->second;
+  if (incoming.corrupt()) {
+    return fail_transfer(
+        context, place,
+        {ErrorCode::corrupt, "the KV blocks arrived with a digest that does not match", 0});
+  }
+  if (!incoming.adopt || !incoming.complete()) return;
+  activate(context, incoming);
+  incoming_.erase(place);
+}
+
+void Decode::activate(Context& context, Incoming& incoming) {
+  ++counters_.adopted;
+  Adopt& adopt = *incoming.adopt;
+  const TokenEntry& first = adopt.first[0];
+  const auto committed = static_cast<uint32_t>(adopt.committed[0].size());
+  const uint32_t slot = incoming.slot.slot.value;
+  CHECK(!sequences_[slot]);
+  Sequence& sequence = sequences_[slot].emplace();
+  sequence.request = incoming.request;
+  sequence.epoch = incoming.epoch;
+  sequence.gateway = adopt.gateway;
+  sequence.transfer = incoming.transfer;
+  sequence.slot = incoming.slot;
+  sequence.age = ++last_age_;
+  sequence.blocks = std::move(incoming.blocks);
+  sequence.block_table = block_ids(sequence.blocks);
+  sequence.last_token = first.id;
+  sequence.position = incoming.tokens;
+  sequence.prompt_tokens = static_cast<uint32_t>(adopt.prompt.size());
+  sequence.generated = committed + 1;
+  if (needs_history(adopt.sampling)) {
+    sequence.history = std::move(adopt.prompt);
+    sequence.history.insert(sequence.history.end(), adopt.committed[0].begin(),
+                            adopt.committed[0].end());
+    sequence.history.push_back(first.id);
+  }
+  sequence.sampling = std::move(adopt.sampling);
+  sequence.sampling.prompt_logprobs = -1;
+  sequence.stops = std::move(adopt.stops);
+
+  retained_.open(sequence.request, 0, sequence.epoch, sequence.gateway, committed);
+  retained_.add(first);
+  Usage usage = adopt.usage;
+  usage.decode_rank = context.self().rank;
+  usage.transfer_us = incoming.posted ? context.now() - incoming.posted_us : 0;
+  const Adopted adopted{incoming.transfer, usage};
+  context.send(joining_.scheduler(), adopted, routing_of(incoming));
+  context.send(incoming.source, adopted, routing_of(incoming));
+  if (first.finish != Finish::none) end(context, slot, first.finish);
+}
+
+}  // namespace baton
