@@ -127,6 +127,7 @@ void AdmissionQueue::keep_instance(Entry& entry, const Sites& sites) {
 }
 
 std::optional<AdmissionQueue::Next> AdmissionQueue::take(const Sites& sites, Micros now) {
+  if (sites.full()) return std::nullopt;
   std::vector<Entry*> overtaken;
   std::optional<WorkerKey> kept;
   size_t looked_at = 0;

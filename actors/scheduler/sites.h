@@ -72,6 +72,10 @@ class Sites {
   // that could ever take it, the one with the most free blocks.
   std::optional<WorkerKey> claim(const Need& need) const;
   bool has_decode(WorkerKey key) const { return decodes_.contains(key); }
+  // Both roles are there, but none of one of them has any room: nobody can be placed.
+  bool full() const {
+    return reach_.prefill && reach_.decode && (prefills_open_.empty() || decodes_open_.empty());
+  }
   const Reach& reach() const { return reach_; }
 
   // Blocks that a reservation takes at once: every choice has its own tail.

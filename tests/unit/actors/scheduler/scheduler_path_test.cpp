@@ -133,6 +133,24 @@ TEST_CASE("tags and transfers are never used twice") {
   }
 }
 
+TEST_CASE("tags begin again before they need more than 30 bits") {
+  class NearTheEnd : public FakeContext {
+   public:
+    using FakeContext::FakeContext;
+    uint64_t random() override { return (uint64_t{1} << 30) - 4; }
+  };
+  NearTheEnd context({0, kSchedulerSlot, 1});
+  Scheduler scheduler(default_options());
+  scheduler.start(context);
+  context.deliver(scheduler, kP1, Cluster::registration(Role::prefill, 0, 64));
+  context.deliver(scheduler, kD1, Cluster::registration(Role::decode, 4, 64));
+  for (uint64_t id = 1; id <= 2; ++id) {
+    context.deliver(scheduler, kGateway, Cluster::ask(40, 4), {{id}, {}, 0, kNever});
+  }
+  CHECK(context.expect<Reserve>().message.tag_first == (1u << 30) - 4);
+  CHECK(context.expect<Reserve>().message.tag_first == 0);
+}
+
 TEST_CASE("T71: no more reservations than decode has slots, and prefill window") {
   SchedulerOptions options = default_options();
   options.limits.prefill_window = 3;

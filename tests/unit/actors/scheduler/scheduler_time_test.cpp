@@ -173,6 +173,16 @@ TEST_CASE("nobody is declared dead, and no stage times out, because the schedule
   CHECK(cluster.scheduler.members().live().size() == 1);
 }
 
+TEST_CASE("what arrives first after a pause does not make its sender younger than now") {
+  Cluster cluster;
+  cluster.form();
+  cluster.pass(kSecond);
+  cluster.context.stall(30 * kSecond);
+  cluster.beat(kD1);  // waited in the mailbox, and is handled before the sweep
+  kill(cluster, kD1);
+  CHECK(cluster.scheduler.members().live().size() == 1);
+}
+
 TEST_CASE("ranks with other numerics work together, and the result says that it is not exact") {
   Cluster cluster;
   cluster.join_prefill(kP1);
@@ -197,4 +207,15 @@ TEST_CASE("messages from somebody who has not joined change nothing") {
   CHECK(cluster.scheduler.counters().fenced_messages == 3);
   cluster.deliver(stranger, Beat{});
   CHECK(cluster.context.expect<Refused>(stranger).message.refusal.code == ErrorCode::stale);
+}
+
+TEST_CASE("a word of an old epoch changes nothing, even with the right transfer and sender") {
+  Cluster cluster;
+  cluster.form();
+  Cluster::Life life = cluster.reach(RequestState::transfer, 1);
+  life.epoch = {0};
+  cluster.adopted(life);
+  CHECK(cluster.state_of(1) == RequestState::transfer);
+  CHECK(cluster.scheduler.counters().fenced_messages == 1);
+  CHECK(cluster.context.expect<Cancel>(kD1).envelope.epoch == Epoch{0});
 }
