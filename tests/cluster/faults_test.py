@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import unittest
 
 import harness
@@ -27,6 +26,12 @@ def streams_of(client, ids_list, **options):
 
 def outcomes(streams):
     return [(s.result.ids, s.result.logprobs) for s in streams]
+
+
+def slow_cluster():
+    """An engine that takes long, so that a request still runs when something happens to it."""
+    model = harness.tiny_model("--layers", "16", "--hidden", "512", "--heads", "8", "--ffn", "2048")
+    return harness.Cluster(model, ranks=3, environment={"BATON_ISA": "scalar"})
 
 
 class Faults(unittest.TestCase):
@@ -87,9 +92,7 @@ class Faults(unittest.TestCase):
             "stream = Client(sys.argv[1]).submit(ids=[5, 6, 7], max_tokens=480, ignore_eos=True, stop_ids=[])\n"
             "stream.next(); print('running', flush=True); time.sleep(60)\n"
         )
-        # A slow engine, so that the request is still running when its client goes.
-        slow = harness.tiny_model("--layers", "16", "--hidden", "512", "--heads", "8", "--ffn", "2048")
-        with harness.Cluster(slow, ranks=3, environment={"BATON_ISA": "scalar"}) as cluster:
+        with slow_cluster() as cluster:
             with cluster.client() as watcher:
                 arguments = [sys.executable, "-c", script, cluster.endpoint, str(harness.ROOT / "launch/python")]
                 child = subprocess.Popen(arguments, stdout=subprocess.PIPE)
@@ -149,14 +152,17 @@ class Faults(unittest.TestCase):
             harness.wait_for(lambda: not any(map(harness.alive, pids)), 5, "all ranks have left")
 
     def test_the_last_decode_rank_dies_and_requests_are_told(self):
-        with harness.Cluster(self.model, ranks=3) as cluster, cluster.client() as client:
-            stream = client.submit(ids=[5, 6, 7], max_tokens=400, ignore_eos=True, deadline_ms=6000)
+        with slow_cluster() as cluster, cluster.client() as client:
+            stream = client.submit(ids=[5, 6, 7], max_tokens=480, ignore_eos=True, deadline_ms=4000)
             self.assertTrue(stream.next())
             cluster.kill_rank(2)
-            time.sleep(0.1)
-            with self.assertRaises(Exception) as caught:
+            with self.assertRaises(harness.BatonError) as caught:
                 stream.result
-            self.assertIn(caught.exception.code, ("worker_lost", "deadline_exceeded", "unavailable"))
+            self.assertIn(caught.exception.code, ("worker_lost", "deadline_exceeded"))
+            with self.assertRaises(harness.BatonError) as caught:
+                client.submit(ids=[5, 6, 7], max_tokens=4, deadline_ms=12_000).result
+            self.assertIn(caught.exception.code, ("unavailable", "worker_lost", "deadline_exceeded"))
+            self.assertGreater(len(caught.exception.text), 15)
 
 
 if __name__ == "__main__":

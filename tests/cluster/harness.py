@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "launch" / "python"))
 
-from baton_client import Client  # noqa: E402
+from baton_client import BatonError, Client  # noqa: E402, F401
 
 BATON = os.environ.get("BATON_BINARY", str(ROOT / "build" / "release" / "launch" / "baton"))
 REAL_MODEL = os.environ.get("BATON_MODEL", "")
@@ -85,6 +85,7 @@ class Cluster:
         self.stop()
         if kind is not None:
             sys.stderr.write("---- log of the cluster ----\n" + self.log() + "\n")
+        self._log.close()
         self._folder.cleanup()
 
     def client(self, **options):
