@@ -31,7 +31,8 @@ def outcomes(streams):
 def slow_cluster():
     """An engine that takes long, so that a request still runs when something happens to it."""
     model = harness.tiny_model("--layers", "16", "--hidden", "512", "--heads", "8", "--ffn", "2048")
-    return harness.Cluster(model, ranks=3, environment={"BATON_ISA": "scalar"})
+    return harness.Cluster(model, ranks=3, arguments=("--max-num-batched-tokens", "32"),
+                           environment={"BATON_ISA": "scalar"})
 
 
 class Faults(unittest.TestCase):
