@@ -30,7 +30,7 @@ def outcomes(streams):
 
 def slow_cluster():
     """An engine that takes long, so that a request still runs when something happens to it."""
-    model = harness.tiny_model("--layers", "16", "--hidden", "512", "--heads", "8", "--ffn", "2048")
+    model = harness.tiny_model("--layers", "8", "--hidden", "256", "--heads", "8", "--ffn", "512")
     return harness.Cluster(model, ranks=3, arguments=("--max-num-batched-tokens", "32"),
                            environment={"BATON_ISA": "scalar"})
 
