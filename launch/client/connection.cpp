@@ -64,16 +64,11 @@ Usage usage_of(const ClientDone& done) {
 
 const char* finish_name(Finish finish) {
   switch (finish) {
-    case Finish::none:
-      return "none";
-    case Finish::stop:
-      return "stop";
-    case Finish::length:
-      return "length";
-    case Finish::cancelled:
-      return "cancelled";
-    case Finish::error:
-      return "error";
+    case Finish::none: return "none";
+    case Finish::stop: return "stop";
+    case Finish::length: return "length";
+    case Finish::cancelled: return "cancelled";
+    case Finish::error: return "error";
   }
   return "unknown";
 }
@@ -272,14 +267,16 @@ void Connection::on_message(const std::string& header, const std::string& body) 
       return with(static_cast<ClientDone*>(nullptr), [&](auto& m) { on_done(m); });
     case MsgKind::client_refused:
       return with(static_cast<ClientRefused*>(nullptr), [&](auto& m) { on_refused(m); });
+    case MsgKind::client_bad_frame:
+      return with(static_cast<ClientBadFrame*>(nullptr),
+                  [&](ClientBadFrame& m) { fail_all(error_of(m.refusal), true); });
     case MsgKind::status_reply:
       return with(static_cast<StatusReply*>(nullptr), [&](StatusReply& m) {
         const std::lock_guard lock(mutex_);
         replies_[envelope->correlation] = std::move(m);
         changed_.notify_all();
       });
-    default:
-      return;  // beats and kinds of a newer server
+    default: return;  // beats and kinds of a newer server
   }
 }
 
@@ -398,7 +395,8 @@ void Connection::on_refused(const ClientRefused& refused) {
   finish(refused.job, job);
 }
 
-void Connection::fail_all(const Error& error) {
+// An answer to a malformed message names no job: it concerns those that were not accepted yet.
+void Connection::fail_all(const Error& error, bool unaccepted_only) {
   std::map<uint64_t, std::shared_ptr<Stream::Job>> jobs;
   {
     const std::lock_guard lock(mutex_);
@@ -406,6 +404,7 @@ void Connection::fail_all(const Error& error) {
   }
   for (const auto& [id, job] : jobs) {
     const std::lock_guard job_lock(job->mutex);
+    if (unaccepted_only && job->accepted) continue;
     job->failed = true;
     job->error = error;
     finish(id, job);

@@ -59,7 +59,7 @@ class Connection {
   void on_done(ClientDone& done);
   void on_refused(const ClientRefused& refused);
   void resume_jobs(bool same_session);
-  void fail_all(const Error& error);
+  void fail_all(const Error& error, bool unaccepted_only = false);
   std::shared_ptr<Stream::Job> find(uint64_t job);
   void finish(uint64_t id, const std::shared_ptr<Stream::Job>& job);
   template <class M>

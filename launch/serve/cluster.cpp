@@ -2,7 +2,6 @@
 
 #include <sys/prctl.h>
 #include <unistd.h>
-#include <zmq.h>
 
 #include <csignal>
 #include <cstdio>
@@ -18,25 +17,20 @@
 #include "runtime/base/log.h"
 #include "runtime/node/io.h"
 #include "transport/control/zmq_link.h"
+#include "transport/control/zmq_socket.h"
 #include "transport/mpi/mpi_mover.h"
 #include "transport/mpi/mpi_world.h"
 
 namespace baton {
 namespace {
 
-// Keys for the links of this cluster, made by rank 0 and told to the others over MPI. Used when
-// ranks are on several hosts.
-ZmqCurve new_keys() {
-  char public_key[41] = {};
-  char secret_key[41] = {};
-  zmq_curve_keypair(public_key, secret_key);
-  return {public_key, secret_key};
-}
+// After that a peer must be dead or stuck, and finalising would hang with it.
+constexpr Micros kFinalizeWithin = 2 * kSecond;
 
 // One rank from its place in the world to its end.
 class ClusterRank {
  public:
-  ClusterRank(const ServeOptions& options, const MpiWorld& world, const StartClock& clock,
+  ClusterRank(const ServeOptions& options, MpiWorld& world, const StartClock& clock,
               SignalWatch& signals)
       : options_(options), world_(world), clock_(clock), signals_(signals) {}
 
@@ -48,10 +42,10 @@ class ClusterRank {
     place_.topology = *topology;
     place_.rank = world_.rank();
     place_.incarnation = process_incarnation();
-    place_.host = host_name();
+    place_.host = world_.host();
     open_log(options_,
              "rank " + std::to_string(place_.rank) + " " + topology->role_text(place_.rank));
-    if (Result<void> hosts = meet_hosts(); !hosts.ok()) return hosts;
+    meet_hosts();
     RankCard card;
     const Result<void> own = set_up(card);
     if (!own.ok()) {
@@ -74,19 +68,19 @@ class ClusterRank {
   }
 
  private:
-  // Are all ranks on one host? Then links stay on loopback; otherwise they are encrypted.
-  Result<void> meet_hosts() {
-    const ZmqCurve keys = place_.rank == 0 ? new_keys() : ZmqCurve{};
-    const auto told = world_.exchange(place_.host + "\n" + keys.public_key + keys.secret_key);
-    if (!told.ok()) return told.error();
+  // Are all ranks on one host? Then links stay on loopback; otherwise they are encrypted, with keys
+  // that rank 0 makes and tells the others over MPI.
+  void meet_hosts() {
+    const ZmqCurve keys = place_.rank == 0 ? new_zmq_curve() : ZmqCurve{};
+    const std::vector<std::string> told =
+        world_.all_gather(place_.host + "\n" + keys.public_key + keys.secret_key);
     several_hosts_ = false;
-    for (const std::string& other : *told) {
+    for (const std::string& other : told) {
       if (other.substr(0, other.find('\n')) != place_.host) several_hosts_ = true;
     }
-    const std::string& from_control = told->front();
+    const std::string& from_control = told.front();
     const std::string both = from_control.substr(from_control.find('\n') + 1);
     if (several_hosts_ && both.size() == 80) curve_ = {both.substr(0, 40), both.substr(40)};
-    return {};
   }
 
   // Opens what this rank needs: model, link, and on the control rank the clients' endpoint.
@@ -136,9 +130,7 @@ class ClusterRank {
   }
 
   Result<void> join(const RankCard& own) {
-    const auto told = world_.exchange(pack_card(own));
-    if (!told.ok()) return told.error();
-    for (const std::string& bytes : *told) {
+    for (const std::string& bytes : world_.all_gather(pack_card(own))) {
       Result<RankCard> card = unpack_card(bytes);
       if (!card.ok()) return card.error();
       cards_.push_back(std::move(*card));
@@ -166,15 +158,16 @@ class ClusterRank {
                                  });
     if (shows) bar.finish();
     if (!engines.ok()) return engines.error();
-    rank_->add_workers(
-        std::move(*engines), [this](Engine& engine, std::function<void(Mail)> deliver) {
-          return std::make_unique<MpiMover>(store_of(engine), std::move(deliver), options_.limits);
-        });
+    rank_->add_workers(std::move(*engines),
+                       [this](Engine& engine, std::function<void(Mail)> deliver) {
+                         return std::make_unique<MpiMover>(world_, store_of(engine),
+                                                           std::move(deliver), options_.limits);
+                       });
     return {};
   }
 
   const ServeOptions& options_;
-  const MpiWorld& world_;
+  MpiWorld& world_;
   const StartClock& clock_;
   SignalWatch& signals_;
   RankPlace place_;
@@ -182,29 +175,37 @@ class ClusterRank {
   ZmqCurve curve_;
   std::unique_ptr<OpenedModel> model_;
   std::unique_ptr<Rank> rank_;
-  std::unique_ptr<ZmqLink> link_;  // on the node's loop
+  std::unique_ptr<ZmqLink> link_;  // on the node's loop, so it goes first
   std::vector<RankCard> cards_;
 };
 
 }  // namespace
 
 bool under_mpirun() {
-  return started_by_mpi();
+  return MpiWorld::launched();
 }
 
 void serve_rank(const ServeOptions& options, const StartClock& clock) {
   // The launcher's daemon is this process's parent: when it is gone, so is the job.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   SignalWatch signals;  // before MPI starts threads
-  const Result<MpiWorld> world = MpiWorld::init();
-  if (!world.ok()) leave_mpi(report(world.error()));
-  auto rank = std::make_unique<ClusterRank>(options, *world, clock, signals);
+  Result<std::unique_ptr<MpiWorld>> started = MpiWorld::start({});
+  if (!started.ok()) {
+    std::fflush(stderr);
+    _exit(report(started.error()));
+  }
+  MpiWorld& world = **started;
+  auto rank = std::make_unique<ClusterRank>(options, world, clock, signals);
   const Result<void> prepared = rank->prepare();
+  int status = 0;
   if (!prepared.ok()) {
     // The same sentence on every rank: one is enough.
-    leave_mpi(world->rank() == 0 ? report(prepared.error()) : exit_status(prepared.error()));
+    status = world.rank() == 0 ? report(prepared.error()) : exit_status(prepared.error());
+  } else {
+    status = rank->serve();
   }
-  leave_mpi(rank->serve());  // nothing is destroyed: other threads may be inside MPI
+  rank.reset();  // its mover lets go of MPI
+  world.leave(status, kFinalizeWithin);
 }
 
 }  // namespace baton

@@ -54,6 +54,13 @@ ZmqContext::~ZmqContext() {
   zmq_ctx_term(handle);
 }
 
+ZmqCurve new_zmq_curve() {
+  char public_key[41] = {};
+  char secret_key[41] = {};
+  CHECK(zmq_curve_keypair(public_key, secret_key) == 0);
+  return {public_key, secret_key};
+}
+
 void* make_link_socket(ZmqContext& context, int type, const ZmqLinkOptions& options) {
   void* socket = zmq_socket(context.handle, type);
   CHECK_MSG(socket != nullptr, "no ZeroMQ socket: too many open files?");

@@ -18,6 +18,9 @@ struct ZmqContext {
   void* handle;
 };
 
+// A key pair that nobody has had before.
+ZmqCurve new_zmq_curve();
+
 // A socket with the settings of the control plane: bounded messages and queues, handshakes and
 // heartbeats with deadlines, CURVE if keys are given. `type` is ZMQ_ROUTER (the side that binds)
 // or ZMQ_DEALER. The caller owns it.

@@ -137,6 +137,12 @@ class Session:
         if job:
             job.end(error=wire.error_of(body[1]))
 
+    def _on_bad_frame(self, body: List, _: int) -> None:
+        # It names no job: it concerns those that were not accepted yet.
+        for job in [job for job in self.jobs.values() if not job.accepted]:
+            del self.jobs[job.id]
+            job.end(error=wire.error_of(body[0]))
+
     def _on_status(self, body: List, correlation: int) -> None:
         self.statuses[correlation] = wire.status_of(body)
 
@@ -146,5 +152,6 @@ class Session:
         wire.TOKENS: _on_tokens,
         wire.DONE: _on_done,
         wire.REFUSED: _on_refused,
+        wire.BAD_FRAME: _on_bad_frame,
         wire.STATUS_REPLY: _on_status,
     }
