@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -297,17 +298,18 @@ bool MpiMover::DataThread::take_in_strays() {
 }
 
 bool MpiMover::DataThread::take_in_stray(const MPI_Status& seen) {
+  int bytes = 0;
+  MPI_Get_count(&seen, MPI_BYTE, &bytes);
+  Operation operation;
+  operation.kind = Operation::Kind::stray;
+  operation.peer.rank = static_cast<uint32_t>(seen.MPI_SOURCE);
+  if (bytes >= 0) operation.scratch.reset(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
+  if (!operation.scratch) return false;  // no memory now: it is found again later
   MPI_Message message = MPI_MESSAGE_NULL;
   MPI_Status status;
   int found = 0;
   MPI_Improbe(seen.MPI_SOURCE, seen.MPI_TAG, communicator_, &found, &message, &status);
   if (found == 0) return true;
-  int bytes = 0;
-  MPI_Get_count(&status, MPI_BYTE, &bytes);
-  Operation operation;
-  operation.kind = Operation::Kind::stray;
-  operation.peer.rank = static_cast<uint32_t>(status.MPI_SOURCE);
-  operation.scratch = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
   MPI_Request request = MPI_REQUEST_NULL;
   const int code = MPI_Imrecv(operation.scratch.get(), bytes, MPI_BYTE, &message, &request);
   if (code != MPI_SUCCESS) return false;
