@@ -1,0 +1,152 @@
+#include "launch/cli/batch_file.h"
+#include "launch/cli/command.h"
+#include "launch/serve/engines.h"
+#include "launch/serve/serve_options.h"
+#include "launch/serve/topology.h"
+#include "launch/serve/wire_up.h"
+// doctest last: it has a CHECK of its own.
+#include <doctest/doctest.h>
+
+using namespace baton;
+
+TEST_CASE("ranks are divided into control, prefill and decode, or refused with both numbers") {
+  const auto three = divide_ranks(3, 0, 0);
+  REQUIRE(three.ok());
+  CHECK(three->role_text(0) == "control");
+  CHECK(three->role_text(1) == "prefill");
+  CHECK(three->role_text(2) == "decode");
+  CHECK(three->roles(0).empty());
+  const auto alone = divide_ranks(1, 0, 0);
+  REQUIRE(alone.ok());
+  CHECK(alone->alone());
+  CHECK(alone->roles(0).size() == 2);
+  const auto more_decode = divide_ranks(6, 1, 0);
+  REQUIRE(more_decode.ok());
+  CHECK(more_decode->prefill_ranks == 1);
+  CHECK(more_decode->decode_ranks == 4);
+  CHECK(divide_ranks(5, 0, 3)->prefill_ranks == 1);
+  CHECK(divide_ranks(6, 0, 0)->prefill_ranks == 2);
+  for (const auto& [ranks, prefill, decode] :
+       {std::tuple{2u, 0, 0}, {3u, 2, 1}, {4u, 1, 1}, {4u, 3, 0}, {5u, 5, 0}}) {
+    const auto refused = divide_ranks(ranks, prefill, decode);
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().text.find(std::to_string(ranks)) != std::string::npos);
+  }
+}
+
+TEST_CASE("threads are pinned only where the loops keep a core") {
+  CHECK_FALSE(plan_cores(0, 0, 2, {0, 1}).pin);
+  CHECK(plan_cores(0, 0, 2, {0, 1}).threads == 1);
+  CHECK_FALSE(plan_cores(0, 0, 1, {0, 1}).pin);
+  CHECK(plan_cores(0, 0, 1, {0, 1}).threads == 2);
+  const CorePlan second = plan_cores(3, 1, 2, {0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(second.pin);
+  CHECK(second.first_core == 3);
+  CHECK(second.text == "3 threads on cores 3-5");
+  CHECK_FALSE(plan_cores(4, 1, 2, {0, 1, 2, 3, 4, 5, 6, 7}).pin);
+  CHECK(cores_text({0, 1, 2, 5, 7, 8}) == "0-2,5,7-8");
+}
+
+TEST_CASE("sizes are read with binary units, and nothing else is") {
+  CHECK(parse_bytes("1048576") == 1u << 20);
+  CHECK(parse_bytes("512MiB") == 512u << 20);
+  CHECK(parse_bytes("512mb") == 512u << 20);
+  CHECK(parse_bytes("1.5G") == 3u << 29);
+  for (const char* bad : {"", "x", "12Q", "-1", "1MM", "auto"}) CHECK(parse_bytes(bad) == 0);
+}
+
+TEST_CASE("ranks that cannot form a cluster hear which two differ and how") {
+  RankCard a;
+  a.version = "0.1.0 (aaa)";
+  a.fingerprint = "f1";
+  a.host = "h1";
+  RankCard b = a;
+  b.rank = 1;
+  const auto back = unpack_card(pack_card(b));
+  REQUIRE(back.ok());
+  CHECK(back->rank == 1);
+  CHECK(back->fingerprint == "f1");
+  CHECK_FALSE(unpack_card("garbage").ok());
+  CHECK(check_cards({a, b}).ok());
+
+  RankCard other_model = b;
+  other_model.fingerprint = "f2";
+  const auto models = check_cards({a, other_model});
+  REQUIRE_FALSE(models.ok());
+  CHECK(models.error().text.find("f1") != std::string::npos);
+  CHECK(models.error().text.find("f2") != std::string::npos);
+
+  RankCard other_build = b;
+  other_build.version = "0.1.0 (bbb)";
+  CHECK(check_cards({a, other_build}).error().text.find("bbb") != std::string::npos);
+
+  RankCard broken = b;
+  broken.error_code = static_cast<uint16_t>(ErrorCode::bad_model);
+  broken.error_text = "model.gguf: bad magic";
+  const auto failed = check_cards({a, broken});
+  REQUIRE_FALSE(failed.ok());
+  CHECK(failed.error().code == ErrorCode::bad_model);
+  CHECK(failed.error().text == "rank 1 on h1: model.gguf: bad magic");
+}
+
+TEST_CASE("engine ranks of one host share its cores in rank order") {
+  std::vector<RankCard> cards(5);
+  for (uint32_t r = 0; r < 5; ++r) {
+    cards[r].rank = r;
+    cards[r].host = r < 3 ? "h1" : "h2";
+  }
+  CHECK(share_of_host(cards, 1).index == 0);
+  CHECK(share_of_host(cards, 2).index == 1);
+  CHECK(share_of_host(cards, 2).engine_ranks == 2);
+  CHECK(share_of_host(cards, 4).index == 1);
+  CHECK(share_of_host(cards, 4).hosts == 2);
+}
+
+TEST_CASE("the nearest word is found, and nothing far away") {
+  const std::vector<std::string> words = {"--max-num-seqs", "--threads", "--seed"};
+  CHECK(cli::nearest("--max-num-seq", words) == "--max-num-seqs");
+  CHECK(cli::nearest("--thread", words) == "--threads");
+  CHECK(cli::nearest("--sede", words) == "--seed");
+  CHECK(cli::nearest("--entirely-else", words).empty());
+}
+
+TEST_CASE("a batch file is read line by line, and a fault names its line") {
+  client::Request defaults;
+  defaults.max_tokens = 7;
+  const auto lines = cli::read_batch(
+      "{\"id\":\"a\",\"prompt\":\"x\"}\n\n"
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":3,\"seed\":1,"
+      "\"stop\":\"q\",\"logit_bias\":{\"5\":-1.5}}\n"
+      "{\"id\":9,\"prompt_ids\":[1,2]}",
+      defaults);
+  REQUIRE(lines.ok());
+  REQUIRE(lines->size() == 3);
+  CHECK((*lines)[0].id == "a");
+  CHECK((*lines)[0].request.max_tokens == 7u);
+  CHECK((*lines)[1].id == "3");
+  CHECK((*lines)[1].request.max_tokens == 3u);
+  CHECK((*lines)[1].request.messages[0].content == "hi");
+  CHECK((*lines)[1].request.stop == std::vector<std::string>{"q"});
+  CHECK((*lines)[1].request.logit_bias[0].second == -1.5f);
+  CHECK((*lines)[2].id == "9");
+  const struct {
+    const char* text;
+    const char* part;
+  } bad[] = {
+      {"{\"prompt\":\"x\"}\n{\"prompt\":1}", "line 2: 'prompt' must be a string, got number"},
+      {"{\"prompt\":\"x\",\"promt\":\"y\"}", "unknown member 'promt'"},
+      {"{}", "one of messages, prompt, prompt_ids, got 0"},
+      {"{\"prompt\":\"x\",\"prompt_ids\":[1]}", "got 2"},
+      {"{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":\"a\",\"prompt\":\"y\"}", "ids must be unique"},
+      {"{\"prompt\":\"x\"", "line 1: "},
+      {"[1]", "expected an object, got array"},
+      {"{\"prompt\":\"x\",\"max_tokens\":-1}", "'max_tokens' must be an integer in range"},
+      {"{\"prompt_ids\":[1.5]}", "token ids"},
+  };
+  for (const auto& c : bad) {
+    const auto refused = cli::read_batch(c.text, defaults);
+    REQUIRE_FALSE(refused.ok());
+    INFO(refused.error().text);
+    CHECK(refused.error().text.find(c.part) != std::string::npos);
+  }
+}
