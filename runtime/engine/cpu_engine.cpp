@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -120,20 +121,22 @@ void CpuEngine::submit(Batch batch, ActorId reply_to) {
     mail.envelope.kind = StepDone::kind;
     mail.envelope.from = reply_to_;
     mail.envelope.to = reply_to_;
-    mail.body = encode_body(compute_step(team, batch_));
+    compute_step(team, batch_);
+    mail.body = encode_body(done_);
     busy_.store(false, std::memory_order_release);  // first: who reads the mail may submit at once
     post_(std::move(mail));
   });
 }
 
-StepDone CpuEngine::compute_step(Team& team, const Batch& batch) {
+// Leaves the results in done_, whose memory is used again and again.
+void CpuEngine::compute_step(Team& team, const Batch& batch) {
   const auto start = std::chrono::steady_clock::now();
   rows_.fill(batch);
   current_ = &batch;
-  results_.assign(batch.rows.size(), RowResult{});
+  done_.step = batch.step;
+  done_.rows.resize(batch.rows.size());
   for (std::size_t i = 0; i < batch.rows.size(); ++i) {
-    results_[i].key = batch.rows[i].key;
-    Sampler::make_room(batch.rows[i], limits_.vocabulary, results_[i]);
+    Sampler::begin_result(batch.rows[i], limits_.vocabulary, done_.rows[i]);
   }
   failed_.assign(rows_.wanted().size(), 0);
   forward_->begin_step();
@@ -147,22 +150,19 @@ StepDone CpuEngine::compute_step(Team& team, const Batch& batch) {
     head_->run(forward_->residual(), rows_, me, consumer);
   });
   for (std::size_t i = 0; i < failed_.size(); ++i) {
-    if (failed_[i] != 0) results_[rows_.wanted()[i].row].numerical_error = true;
+    if (failed_[i] != 0) done_.rows[rows_.wanted()[i].row].numerical_error = true;
   }
-  StepDone done;
-  done.step = batch.step;
-  done.rows = std::move(results_);
-  done.compute_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                        std::chrono::steady_clock::now() - start)
-                        .count();
-  return done;
+  current_ = nullptr;
+  done_.compute_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                         std::chrono::steady_clock::now() - start)
+                         .count();
 }
 
 void CpuEngine::consume(int thread, std::size_t index, std::span<const float> logits,
                         const VocabSummary& summary) {
   const WantedLogits& wanted = rows_.wanted()[index];
   const BatchRow& row = current_->rows[wanted.row];
-  RowResult& result = results_[wanted.row];
+  RowResult& result = done_.rows[wanted.row];
   Sampler& sampler = samplers_[static_cast<std::size_t>(thread)];
   bool good = false;
   if (wanted.prompt_index == WantedLogits::kSample) {
@@ -177,13 +177,17 @@ void CpuEngine::consume(int thread, std::size_t index, std::span<const float> lo
 
 void CpuEngine::warm_up_step(uint32_t rows, uint32_t tokens) {
   Batch batch;
+  uint32_t used = 0;
   for (uint32_t i = 0; i < rows; ++i) {
     BatchRow& row = batch.rows.emplace_back();
     row.tokens.assign(tokens, 0);
-    const uint32_t blocks = geometry().blocks_for(tokens);
-    for (uint32_t b = 0; b < blocks; ++b) row.blocks.push_back({i * blocks + b});
+    for (uint32_t b = geometry().blocks_for(tokens); b > 0; --b) row.blocks.push_back({used++});
   }
   compute_->run([&](Team& team) { compute_step(team, batch); });
+  for (uint32_t b = 0; b < used; ++b) {  // as if nothing had been there
+    const std::span<std::byte> block = store_.block({b});
+    std::memset(block.data(), 0, block.size());
+  }
 }
 
 void CpuEngine::warm_up() {
@@ -196,7 +200,6 @@ void CpuEngine::warm_up() {
   warm_up_step(1, tokens);
   warm_up_step(1, 1);
   warm_up_step(std::min({kDecodeRows, limits_.tokens_max, block_count()}), 1);
-  store_.fault_in(*compute_);  // zero again
 }
 
 }  // namespace baton

@@ -78,7 +78,7 @@ class CpuEngine final : public Engine {
             const CpuEngineOptions& options, const StepLimits& limits, KvStore store, Post post);
   Result<void> allocate(const CpuEngineOptions& options);
 
-  StepDone compute_step(Team& team, const Batch& batch);
+  void compute_step(Team& team, const Batch& batch);
   void consume(int thread, std::size_t index, std::span<const float> logits,
                const VocabSummary& summary);
   void warm_up_step(uint32_t rows, uint32_t tokens);
@@ -100,9 +100,9 @@ class CpuEngine final : public Engine {
   std::atomic<bool> busy_{false};
   Batch batch_;                     // under way; the compute thread's while busy
   ActorId reply_to_;                // of it
-  const Batch* current_ = nullptr;  // of the step at hand; what follows too
-  std::vector<RowResult> results_;
-  std::vector<uint8_t> failed_;  // per wanted logits: not finite
+  const Batch* current_ = nullptr;  // the step that the team computes
+  StepDone done_;                   // its results
+  std::vector<uint8_t> failed_;     // per wanted logits: not finite
 };
 
 }  // namespace baton

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/fp_mode.h"
 #include "kernels/rope.h"
 #include "runtime/base/check.h"
 #include "runtime/engine/scratch_plan.h"
@@ -69,6 +70,7 @@ Result<std::unique_ptr<LlamaForward>> LlamaForward::create(
   RopeParams rope;
   rope.rope_dim = forward->head_dim_;
   rope.base = forward->weights_->config().rope_base;
+  const FpModeScope fp_mode;  // as on the compute threads
   fill_rope_table(rope, 0, options.limits.context_max, forward->rope_);
   return forward;
 }

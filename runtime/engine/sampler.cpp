@@ -28,17 +28,21 @@ Sampler::Sampler(const Ops& ops, std::size_t vocabulary, std::size_t context_max
   CHECK(scratch_ != nullptr);
 }
 
-void Sampler::make_room(const BatchRow& row, std::size_t vocabulary, RowResult& result) {
-  const auto entries = [&](int32_t k) {
-    return std::min(static_cast<std::size_t>(std::max(k, 0)), vocabulary);
+void Sampler::begin_result(const BatchRow& row, std::size_t vocabulary, RowResult& result) {
+  const auto entries = [&](bool wanted, int32_t k) {
+    return wanted ? std::min(static_cast<std::size_t>(std::max(k, 0)), vocabulary) : 0;
   };
-  if (row.sample) result.top.resize(entries(row.sampling.top_logprobs));
-  if (row.sampling.prompt_logprobs < 0) return;
-  const std::size_t scored = row.tokens.size() - 1;
-  result.prompt_logprobs.resize(scored);
-  if (row.sampling.prompt_logprobs > 0) {
-    result.prompt_top.assign(scored,
-                             std::vector<TokenLogprob>(entries(row.sampling.prompt_logprobs)));
+  const SamplingParams& p = row.sampling;
+  const std::size_t scored = p.prompt_logprobs >= 0 ? row.tokens.size() - 1 : 0;
+  result.key = row.key;
+  result.token = 0;
+  result.logprob = 0;
+  result.numerical_error = false;
+  result.top.assign(entries(row.sample, p.top_logprobs), TokenLogprob{});
+  result.prompt_logprobs.assign(scored, 0.0f);
+  result.prompt_top.resize(p.prompt_logprobs > 0 ? scored : 0);
+  for (std::vector<TokenLogprob>& top : result.prompt_top) {
+    top.assign(entries(true, p.prompt_logprobs), TokenLogprob{});
   }
 }
 

@@ -26,12 +26,13 @@ class Sampler {
 
   // Fills entry `index` of prompt_logprobs, and of prompt_top if asked for: log P(tokens[index + 1]
   // | what comes before it), from the logits after tokens[index]. False as above. `result` has room
-  // (make_room); threads may fill different entries of one result.
+  // (begin_result); threads may fill different entries of one result.
   bool score_prompt(const BatchRow& row, std::size_t index, std::span<const float> logits,
                     const VocabSummary& summary, RowResult& result);
 
-  // Allocates the vectors that a row's result needs, before threads fill them.
-  static void make_room(const BatchRow& row, std::size_t vocabulary, RowResult& result);
+  // Makes `result` an empty one with room for all that the row asked for, before threads fill it.
+  // What it held before gives its memory.
+  static void begin_result(const BatchRow& row, std::size_t vocabulary, RowResult& result);
 
  private:
   void best_of(std::span<const float> logits, const VocabSummary& summary,

@@ -49,7 +49,7 @@ BatchRow request(const SamplingParams& sampling, uint32_t position) {
 TokenId choose(const Row& row, const BatchRow& request) {
   Sampler sampler(ops(), row.logits.size(), 4096);
   RowResult result;
-  Sampler::make_room(request, row.logits.size(), result);
+  Sampler::begin_result(request, row.logits.size(), result);
   REQUIRE(sampler.choose(request, row.logits, row.summary, result));
   return result.token;
 }
@@ -288,7 +288,7 @@ TEST_CASE("log-probabilities are those of the raw logits, whatever the filters d
   r.sampling.top_logprobs = 3;
   Sampler sampler(ops(), 4, 16);
   RowResult result;
-  Sampler::make_room(r, 4, result);
+  Sampler::begin_result(r, 4, result);
   REQUIRE(sampler.choose(r, row.logits, row.summary, result));
   const double log_sum = std::log(std::exp(1.0) + std::exp(3.0) + std::exp(2.0) + std::exp(-1.0));
   CHECK(result.token == 3);
@@ -307,7 +307,7 @@ TEST_CASE("as many top log-probabilities as asked for, at most the vocabulary (T
     r.sampling.top_logprobs = k;
     Sampler sampler(ops(), 3000, 16);
     RowResult result;
-    Sampler::make_room(r, 3000, result);
+    Sampler::begin_result(r, 3000, result);
     REQUIRE(sampler.choose(r, row.logits, row.summary, result));
     REQUIRE(result.top.size() == static_cast<std::size_t>(std::min(k, 3000)));
     for (std::size_t i = 1; i < result.top.size(); ++i) {
@@ -333,7 +333,7 @@ TEST_CASE("logits that are not finite choose nothing") {
       BatchRow prompt = request({}, 0);
       prompt.tokens = {1, 2};
       prompt.sampling.prompt_logprobs = 0;
-      Sampler::make_room(prompt, 2000, result);
+      Sampler::begin_result(prompt, 2000, result);
       CHECK_FALSE(sampler.score_prompt(prompt, 0, broken.logits, broken.summary, result));
     }
   }
