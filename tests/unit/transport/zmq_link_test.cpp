@@ -221,7 +221,7 @@ TEST_CASE("after forget() the peer can start a new session, and old mail is gone
   CHECK(two.a.bodies[0] == "register");
 }
 
-TEST_CASE("a killed peer process is reported within a tenth of a second") {
+TEST_CASE("a killed peer process is reported at once, long before a heartbeat is missed") {
   int endpoints[2];
   int own[2];
   REQUIRE(pipe(endpoints) == 0);
@@ -267,7 +267,7 @@ TEST_CASE("a killed peer process is reported within a tenth of a second") {
   REQUIRE(run_until([&] { return !end.downs.empty(); }));
   CHECK(end.downs[0].certain);
   CHECK(end.downs[0].rank == 1);
-  CHECK(steady_now() - killed_at < 100 * kMillisecond);
+  CHECK(steady_now() - killed_at < kSecond);  // heartbeats: 3 s
   waitpid(child, nullptr, 0);
   for (int fd : {endpoints[0], endpoints[1], own[0], own[1]}) close(fd);
 }
