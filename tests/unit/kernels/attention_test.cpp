@@ -14,12 +14,9 @@ constexpr KvElement kElements[] = {KvElement::f32, KvElement::bf16, KvElement::f
 
 float rounded(KvElement element, float x) {
   switch (element) {
-    case KvElement::f32:
-      return x;
-    case KvElement::bf16:
-      return bf16_to_f32(f32_to_bf16(x));
-    case KvElement::f16:
-      return f16_to_f32(f32_to_f16(x));
+    case KvElement::f32: return x;
+    case KvElement::bf16: return bf16_to_f32(f32_to_bf16(x));
+    case KvElement::f16: return f16_to_f32(f32_to_f16(x));
   }
   return x;
 }
@@ -132,7 +129,8 @@ TEST_CASE("attention has the reference's bits for every KV type, block size and 
     Sequence s(random, layout, tokens);
     s.write(reference(), 1, 0, tokens);
     const std::vector<float> q = normals(random, tokens * heads * layout.head_dim);
-    const std::size_t begin = tokens > 40 ? tokens - 40 : 0;
+    const std::size_t checked = tokens > 150 ? 9 : 40;  // the last rows, for the reference is slow
+    const std::size_t begin = tokens > checked ? tokens - checked : 0;
     const auto expected = attend(reference(), s, q, {heads, 1, begin, tokens});
     for (const Ops* ops : vector_tables()) {
       CAPTURE(ops->name);
@@ -197,25 +195,25 @@ TEST_CASE("a row has the same bits alone, in a chunk, and before or after later 
   tables.push_back(&reference());
   for (const Ops* ops : tables) {
     for (const KvElement element : kElements) {
-      const KvLayout layout{1, 3, 64, 16, element};
-      const std::size_t tokens = 203;
+      const KvLayout layout{1, 1, 64, 16, element};
+      const std::size_t tokens = 139;  // three tiles of keys
       Sequence s(random, layout, tokens);
-      const std::vector<float> q = normals(random, tokens * 9 * 64);
-      std::vector<float> one_by_one(tokens * 9 * 64);
+      const std::vector<float> q = normals(random, tokens * 3 * 64);
+      std::vector<float> one_by_one(tokens * 3 * 64);
       for (std::size_t t = 0; t < tokens; ++t) {  // as decode sees it
         s.write(*ops, 0, t, t + 1);
-        const auto out = attend(*ops, s, q, {9, 0, t, t + 1});
-        std::copy_n(out.begin() + static_cast<long>(t * 9 * 64), 9 * 64,
-                    one_by_one.begin() + static_cast<long>(t * 9 * 64));
+        const auto out = attend(*ops, s, q, {3, 0, t, t + 1});
+        std::copy_n(out.begin() + static_cast<long>(t * 3 * 64), 3 * 64,
+                    one_by_one.begin() + static_cast<long>(t * 3 * 64));
       }
-      CHECK(first_difference(attend(*ops, s, q, {9, 0, 0, tokens}), one_by_one) == -1);
-      std::vector<float> chunks(tokens * 9 * 64);
+      CHECK(first_difference(attend(*ops, s, q, {3, 0, 0, tokens}), one_by_one) == -1);
+      std::vector<float> chunks(tokens * 3 * 64);
       for (std::size_t t = 0; t < tokens; t += 19) {
         const std::size_t end = std::min(tokens, t + 19);
-        const auto out = attend(*ops, s, q, {9, 0, t, end});
-        std::copy(out.begin() + static_cast<long>(t * 9 * 64),
-                  out.begin() + static_cast<long>(end * 9 * 64),
-                  chunks.begin() + static_cast<long>(t * 9 * 64));
+        const auto out = attend(*ops, s, q, {3, 0, t, end});
+        std::copy(out.begin() + static_cast<long>(t * 3 * 64),
+                  out.begin() + static_cast<long>(end * 3 * 64),
+                  chunks.begin() + static_cast<long>(t * 3 * 64));
       }
       CHECK(first_difference(chunks, one_by_one) == -1);
     }

@@ -73,7 +73,7 @@ TEST_CASE("the polynomials are as near to the exact functions as math.h says") {
   const FpModeScope mode;
   for (const Case& c : kCases) {
     CAPTURE(c.name);
-    const std::vector<float> x = sweep(c.low, c.high, 509);
+    const std::vector<float> x = sweep(c.low, c.high, 2027);
     std::vector<float> y(x.size());
     (ops().*c.function)(x.data(), x.size(), y.data());
     double worst = 0;
