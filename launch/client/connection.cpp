@@ -62,6 +62,11 @@ Usage usage_of(const ClientDone& done) {
           .exact = u.exact};
 }
 
+template <class T>
+std::vector<T> behind(const std::vector<T>& list, size_t known) {
+  return {list.begin() + static_cast<ptrdiff_t>(std::min(known, list.size())), list.end()};
+}
+
 const char* finish_name(Finish finish) {
   switch (finish) {
     case Finish::none: return "none";
@@ -80,7 +85,10 @@ Connection::Connection(const Options& options) : options_(options) {
   socket_ = zmq_socket(context_, ZMQ_DEALER);
   const int linger = 200, immediate = 1, handwm = 1000, handshake = 2000, beat = 1000, dead = 5000;
   const int64_t largest = static_cast<int64_t>(limits_.message_bytes_max);
+  const int again = 20, again_max = 1000;  // the server waits half a second for who comes back
   zmq_setsockopt(socket_, ZMQ_LINGER, &linger, sizeof linger);
+  zmq_setsockopt(socket_, ZMQ_RECONNECT_IVL, &again, sizeof again);
+  zmq_setsockopt(socket_, ZMQ_RECONNECT_IVL_MAX, &again_max, sizeof again_max);
   zmq_setsockopt(socket_, ZMQ_IMMEDIATE, &immediate, sizeof immediate);
   zmq_setsockopt(socket_, ZMQ_SNDHWM, &handwm, sizeof handwm);
   zmq_setsockopt(socket_, ZMQ_HANDSHAKE_IVL, &handshake, sizeof handshake);
@@ -138,8 +146,11 @@ bool Connection::wait_ready(Error& error) {
   return false;
 }
 
+// Caller holds mutex_. Until the server has answered a connection's hello nothing is queued: the
+// answer decides what each job needs.
 template <class M>
 void Connection::queue(const M& message, uint64_t correlation) {
+  if (!greeted_) return;
   Mail mail;
   mail.envelope.kind = M::kind;
   mail.envelope.correlation = correlation;
@@ -158,6 +169,7 @@ void Connection::submit(const std::shared_ptr<Stream::Job>& job) {
 void Connection::cancel(uint64_t job) {
   const std::lock_guard lock(mutex_);
   if (!jobs_.contains(job)) return;
+  cancelled_.insert(job);
   queue(ClientCancel{job});
   zmq_send(wake_out_, "", 0, ZMQ_DONTWAIT);
 }
@@ -165,12 +177,13 @@ void Connection::cancel(uint64_t job) {
 bool Connection::status(StatusReply& reply, int64_t timeout_ms) {
   std::unique_lock lock(mutex_);
   const uint64_t correlation = next_correlation_++;
+  questions_.insert(correlation);
   queue(StatusQuery{}, correlation);
   zmq_send(wake_out_, "", 0, ZMQ_DONTWAIT);
-  if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms),
-                         [&] { return replies_.contains(correlation); })) {
-    return false;
-  }
+  const bool answered = changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                                          [&] { return replies_.contains(correlation); });
+  questions_.erase(correlation);
+  if (!answered) return false;
   reply = std::move(replies_[correlation]);
   replies_.erase(correlation);
   return true;
@@ -181,8 +194,8 @@ void Connection::serve() {
     std::array<zmq_pollitem_t, 3> items{
         {{socket_, 0, ZMQ_POLLIN, 0}, {monitor_, 0, ZMQ_POLLIN, 0}, {wake_in_, 0, ZMQ_POLLIN, 0}}};
     zmq_poll(items.data(), static_cast<int>(items.size()), 200);
-    if (items[1].revents) pump_monitor();
     if (items[0].revents) pump_socket();
+    pump_monitor();
     while (!receive_frames(wake_in_).empty()) {
     }
     {
@@ -220,27 +233,28 @@ void Connection::pump_monitor() {
     if (frames.empty() || frames[0].size() < 2) return;
     uint16_t event = 0;
     std::copy_n(frames[0].data(), sizeof event, reinterpret_cast<char*>(&event));
-    const std::lock_guard lock(mutex_);
-    if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
-      connected_ = true;
-      std::deque<Mail> waiting;
-      waiting.swap(outbox_);
-      queue(ClientHello{session_, options_.name});
-      outbox_.insert(outbox_.end(), std::make_move_iterator(waiting.begin()),
-                     std::make_move_iterator(waiting.end()));
-    } else if (event == ZMQ_EVENT_DISCONNECTED) {
-      connected_ = false;
-      disconnected_at_ms_ = now_ms();
+    const bool made = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+    // What the connection before brought comes first: streams then go on behind it.
+    while (made && pump_socket()) {
     }
+    const std::lock_guard lock(mutex_);
+    if (connected_ && !made) disconnected_at_ms_ = now_ms();
+    connected_ = made;
+    greeted_ = made;
+    outbox_.clear();  // the greeting brings back what is still needed
+    if (made) queue(ClientHello{session_, options_.name});
+    greeted_ = false;
   }
 }
 
-void Connection::pump_socket() {
+// True: there may be more.
+bool Connection::pump_socket() {
   for (int budget = 256; budget > 0; --budget) {
     const auto frames = receive_frames(socket_);
-    if (frames.empty()) return;
+    if (frames.empty()) return false;
     if (frames.size() == 2) on_message(frames[0], frames[1]);
   }
+  return true;
 }
 
 void Connection::on_message(const std::string& header, const std::string& body) {
@@ -273,6 +287,7 @@ void Connection::on_message(const std::string& header, const std::string& body) 
     case MsgKind::status_reply:
       return with(static_cast<StatusReply*>(nullptr), [&](StatusReply& m) {
         const std::lock_guard lock(mutex_);
+        if (!questions_.contains(envelope->correlation)) return;
         replies_[envelope->correlation] = std::move(m);
         changed_.notify_all();
       });
@@ -281,43 +296,45 @@ void Connection::on_message(const std::string& header, const std::string& body) 
 }
 
 void Connection::on_model(const ModelReply& reply) {
-  const bool same_session = !session_.empty() && session_ == reply.session;
-  const bool first = session_.empty();
+  const bool same_session = session_ == reply.session;
   session_ = reply.session;
   {
     const std::lock_guard lock(mutex_);
+    greeted_ = true;
     if (!ready_) {
       model_ = {reply.model, reply.version, reply.vocabulary, reply.context_max, reply.eos_ids};
       ready_ = true;
     }
+    for (const uint64_t question : questions_) queue(StatusQuery{}, question);
     changed_.notify_all();
   }
-  if (!first) resume_jobs(same_session);
+  for (const auto& [id, job] : all_jobs()) resume(id, job, same_session);
 }
 
-// After a reconnect: what the server still knows is fetched from where it stopped; what it does not
-// know is sent again if nothing of it was delivered yet.
-void Connection::resume_jobs(bool same_session) {
-  std::map<uint64_t, std::shared_ptr<Stream::Job>> jobs;
-  {
-    const std::lock_guard lock(mutex_);
-    jobs = jobs_;
+// What the server still knows is fetched from where it stopped; what it does not know is sent again
+// if nothing of it was delivered yet.
+void Connection::resume(uint64_t id, const std::shared_ptr<Stream::Job>& job, bool same_session) {
+  const std::lock_guard job_lock(job->mutex);
+  const bool known = same_session && job->accepted;
+  if (!known && job->next_seq > 0) {
+    job->failed = true;
+    job->error = {"unavailable", "the server no longer knows this job's session; submit it again",
+                  1000};
+    finish(id, job);
+    return;
   }
-  for (const auto& [id, job] : jobs) {
-    const std::lock_guard job_lock(job->mutex);
-    if (!(same_session && job->accepted) && job->next_seq > 0) {
-      job->failed = true;
-      job->error = {"unavailable", "the server no longer knows this job's session", 0};
-      finish(id, job);
-      continue;
-    }
-    const std::lock_guard lock(mutex_);
-    if (same_session && job->accepted) {
-      queue(Fetch{id, job->next_seq});
-    } else {
-      queue(job->submit);
-    }
+  const std::lock_guard lock(mutex_);
+  if (known) {
+    queue(Fetch{id, job->next_seq});
+  } else {
+    queue(job->submit);
   }
+  if (cancelled_.contains(id)) queue(ClientCancel{id});
+}
+
+std::map<uint64_t, std::shared_ptr<Stream::Job>> Connection::all_jobs() {
+  const std::lock_guard lock(mutex_);
+  return jobs_;
 }
 
 std::shared_ptr<Stream::Job> Connection::find(uint64_t id) {
@@ -332,6 +349,13 @@ void Connection::finish(uint64_t id, const std::shared_ptr<Stream::Job>& job) {
   job->changed.notify_all();
   const std::lock_guard lock(mutex_);
   jobs_.erase(id);
+  cancelled_.erase(id);
+}
+
+void Connection::add(Stream::Job& job, Part part) {
+  job.next_seq += static_cast<uint32_t>(part.ids.size());
+  job.text_bytes += part.text.size();
+  job.parts.push_back(std::move(part));
 }
 
 void Connection::on_tokens(const ClientTokens& tokens) {
@@ -345,18 +369,8 @@ void Connection::on_tokens(const ClientTokens& tokens) {
   }
   if (!tokens.ids.empty() && tokens.seq + tokens.ids.size() <= job->next_seq) return;  // a repeat
   const size_t known = job->next_seq - tokens.seq;
-  const auto behind = [known](const auto& list) {
-    using List = std::decay_t<decltype(list)>;
-    return list.size() > known ? List(list.begin() + static_cast<ptrdiff_t>(known), list.end())
-                               : List();
-  };
-  Part part;
-  part.ids = behind(tokens.ids);
-  part.logprobs = behind(tokens.logprobs);
-  part.top = behind(tops_of(tokens.top));
-  part.text = tokens.text;
-  job->next_seq += static_cast<uint32_t>(part.ids.size());
-  job->parts.push_back(std::move(part));
+  add(*job, {behind(tokens.ids, known), behind(tokens.logprobs, known),
+             behind(tops_of(tokens.top), known), tokens.text});
   job->changed.notify_all();
   const std::lock_guard lock(mutex_);
   queue(ClientAck{tokens.job, job->next_seq, false});
@@ -379,6 +393,12 @@ void Connection::on_done(ClientDone& done) {
     result.finish = finish_name(choice.finish);
   }
   result.usage = usage_of(done);
+  if (job->next_seq < result.ids.size() || job->text_bytes < result.text.size()) {
+    // An end that a lost connection took along.
+    add(*job, {behind(result.ids, job->next_seq), behind(result.logprobs, job->next_seq),
+               behind(result.top, job->next_seq),
+               result.text.substr(std::min(job->text_bytes, result.text.size()))});
+  }
   {
     const std::lock_guard lock(mutex_);
     queue(ClientAck{done.job, job->next_seq, true});
@@ -387,6 +407,10 @@ void Connection::on_done(ClientDone& done) {
 }
 
 void Connection::on_refused(const ClientRefused& refused) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!greeted_) return;  // of the connection before; the greeting brings it again
+  }
   const auto job = find(refused.job);
   if (!job) return;
   const std::lock_guard job_lock(job->mutex);
@@ -397,12 +421,7 @@ void Connection::on_refused(const ClientRefused& refused) {
 
 // An answer to a malformed message names no job: it concerns those that were not accepted yet.
 void Connection::fail_all(const Error& error, bool unaccepted_only) {
-  std::map<uint64_t, std::shared_ptr<Stream::Job>> jobs;
-  {
-    const std::lock_guard lock(mutex_);
-    jobs = jobs_;
-  }
-  for (const auto& [id, job] : jobs) {
+  for (const auto& [id, job] : all_jobs()) {
     const std::lock_guard job_lock(job->mutex);
     if (unaccepted_only && job->accepted) continue;
     job->failed = true;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -25,6 +26,7 @@ struct Stream::Job {
   Submit submit;  // kept for sending again after a reconnect; written before start
   uint32_t prompt_tokens = 0;
   uint32_t next_seq = 0;  // tokens received so far
+  size_t text_bytes = 0;  // of the parts
   bool accepted = false;
   bool finished = false;
   bool failed = false;
@@ -50,7 +52,7 @@ class Connection {
 
  private:
   void serve();
-  void pump_socket();
+  bool pump_socket();
   void pump_monitor();
   void flush_outbox();
   void on_message(const std::string& header, const std::string& body);
@@ -58,7 +60,9 @@ class Connection {
   void on_tokens(const ClientTokens& tokens);
   void on_done(ClientDone& done);
   void on_refused(const ClientRefused& refused);
-  void resume_jobs(bool same_session);
+  void resume(uint64_t id, const std::shared_ptr<Stream::Job>& job, bool same_session);
+  std::map<uint64_t, std::shared_ptr<Stream::Job>> all_jobs();
+  static void add(Stream::Job& job, Part part);
   void fail_all(const Error& error, bool unaccepted_only = false);
   std::shared_ptr<Stream::Job> find(uint64_t job);
   void finish(uint64_t id, const std::shared_ptr<Stream::Job>& job);
@@ -77,11 +81,14 @@ class Connection {
   std::condition_variable changed_;
   std::deque<Mail> outbox_;
   std::map<uint64_t, std::shared_ptr<Stream::Job>> jobs_;  // shared with their streams
+  std::set<uint64_t> cancelled_;                           // of these jobs
+  std::set<uint64_t> questions_;  // correlations of status queries without an answer
   std::map<uint64_t, StatusReply> replies_;
   uint64_t next_job_ = 1;
   uint64_t next_correlation_ = 1;
   bool stopping_ = false;
   bool ready_ = false;
+  bool greeted_ = false;  // this connection's hello has its answer
   Model model_;
 
   // Of the thread alone.

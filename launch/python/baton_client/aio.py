@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator, List, Optional
+from typing import Any, AsyncIterator, Optional
 
 import zmq
-import zmq.asyncio
 
-from . import sockets
 from .session import Job, Session
+from .sockets import Connection
 from .types import BatonError, Model, Part, Request, Result, Status
 
 
@@ -50,7 +49,7 @@ class AsyncStream:
 
     async def cancel(self) -> None:
         self._client._session.cancel(self._job)
-        await self._client._flush()
+        self._client._connection.turn()
 
 
 class AsyncClient:
@@ -62,22 +61,28 @@ class AsyncClient:
         self._connect_timeout = connect_timeout
         self._reconnect_timeout = reconnect_timeout
         self._session = Session(name)
-        self._connected = False
-        self._tasks: List[asyncio.Task] = []
 
     async def __aenter__(self) -> "AsyncClient":
-        self._context = zmq.asyncio.Context()
-        self._socket, self._monitor = sockets.open_socket(self._context, self._endpoint)
+        self._context = zmq.Context()
+        try:
+            self._connection = Connection(
+                self._context, self._endpoint, self._session, self._reconnect_timeout
+            )
+        except ValueError:
+            self._context.term()
+            raise
+        self._stopping = False
+        self._woken = asyncio.Event()
         self._news = asyncio.Condition()
-        self._sending = asyncio.Lock()
-        for work in (self._watch(), self._receive(), self._beat()):
-            self._tasks.append(asyncio.ensure_future(work))
+        self._task = asyncio.ensure_future(self._serve())
         try:
             await self._until(lambda: self._session.model is not None, self._connect_timeout)
         except asyncio.TimeoutError:
-            await self.close()
             text = f"no answer from {self._endpoint} within {self._connect_timeout} s; is 'baton serve' running there?"
             raise BatonError("unavailable", text, 1000) from None
+        finally:
+            if self._session.model is None:
+                await self.close()
         return self
 
     async def __aexit__(self, *_: Any) -> None:
@@ -91,61 +96,46 @@ class AsyncClient:
     async def submit(self, request: Optional[Request] = None, **fields: Any) -> AsyncStream:
         """Sends a Request, or one made of keyword arguments."""
         stream = AsyncStream(self, self._session.submit(request or Request(**fields)))
-        await self._flush()
+        self._connection.turn()
         return stream
 
     async def status(self, timeout: float = 5.0) -> Status:
         correlation = self._session.ask_status()
-        await self._flush()
+        self._connection.turn()
         try:
             await self._until(lambda: correlation in self._session.statuses, timeout)
         except asyncio.TimeoutError:
-            raise BatonError("unavailable", f"no status within {timeout} s", 1000) from None
-        return self._session.statuses.pop(correlation)
+            pass
+        status = self._session.take_status(correlation)
+        if status is None:
+            raise BatonError("unavailable", f"no status within {timeout} s", 1000)
+        return status
 
     async def close(self) -> None:
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._socket.disable_monitor()
-        self._socket.close()
+        self._stopping = True
+        self._woken.set()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._connection.close()
         self._context.term()
 
     async def _until(self, condition: Any, timeout: float) -> None:
         async with self._news:
             await asyncio.wait_for(self._news.wait_for(condition), timeout)
 
-    async def _watch(self) -> None:
-        while True:
-            event = sockets.event_of(await self._monitor.recv_multipart())
-            self._connected = event == sockets.MADE
-            if self._connected:
-                self._session.connected()
-                await self._flush()
-            else:
-                asyncio.get_running_loop().call_later(self._reconnect_timeout, self._give_up)
-
-    def _give_up(self) -> None:
-        if not self._connected:
-            text = f"the connection to {self._endpoint} was lost"
-            self._session.fail_all(BatonError("unavailable", text, 1000))
-
-    async def _receive(self) -> None:
-        while True:
-            self._session.receive(await self._socket.recv_multipart())
-            await self._flush()
-            async with self._news:
-                self._news.notify_all()
-
-    async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(sockets.BEAT_SECONDS)
-            if self._connected:
-                self._session.beat()
-                await self._flush()
-
-    async def _flush(self) -> None:
-        async with self._sending:
-            while self._connected and self._session.outbox:
-                await self._socket.send_multipart(self._session.outbox.popleft())
+    async def _serve(self) -> None:
+        loop, woken = asyncio.get_running_loop(), self._woken
+        descriptors = [self._connection.socket.fileno(), self._connection.monitor.fileno()]
+        for descriptor in descriptors:
+            loop.add_reader(descriptor, woken.set)
+        try:
+            while not self._stopping:
+                timer = loop.call_later(0.2, woken.set)
+                await woken.wait()
+                timer.cancel()
+                woken.clear()
+                self._connection.turn()
+                async with self._news:
+                    self._news.notify_all()
+        finally:
+            for descriptor in descriptors:
+                loop.remove_reader(descriptor)

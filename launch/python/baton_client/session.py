@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Callable, Deque, Dict, List, Optional, Sequence
+from typing import Callable, Deque, Dict, List, Optional, Sequence, Set
 
 from . import wire
 from .types import BatonError, Model, Part, Request, Result, Status
@@ -23,10 +23,17 @@ class Job:
     parts: Deque[Part] = field(default_factory=deque)
     prompt_tokens: int = 0
     next_seq: int = 0
+    text_length: int = 0  # of the parts
     accepted: bool = False
+    cancelled: bool = False
     finished: bool = False
     result: Optional[Result] = None
     error: Optional[BatonError] = None
+
+    def add(self, part: Part) -> None:
+        self.next_seq += len(part.ids)
+        self.text_length += len(part.text)
+        self.parts.append(part)
 
     def end(self, result: Optional[Result] = None, error: Optional[BatonError] = None) -> None:
         self.result, self.error, self.finished = result, error, True
@@ -34,43 +41,78 @@ class Job:
 
 
 class Session:
-    """Jobs and their state over one or more connections. Not thread-safe."""
+    """Jobs and their state over one or more connections. Not thread-safe.
+
+    A connection starts with hello. Until its answer nothing else is sent; the answer says whether
+    the server still knows the jobs, and so what each of them needs.
+    """
 
     def __init__(self, name: str):
         self.name = name
         self.token = ""
         self.model: Optional[Model] = None
         self.jobs: Dict[int, Job] = {}
-        self.outbox: Deque[wire.Frames] = deque()
         self.statuses: Dict[int, Status] = {}
+        self._hello: Optional[wire.Frames] = None
+        self._greeted = False
+        self._outbox: Deque[wire.Frames] = deque()
+        self._questions: Set[int] = set()
         self._next_job = 1
         self._next_correlation = 1
         self._beats = 0
 
     def connected(self) -> None:
-        """A connection was made: hello goes in front of everything that waits."""
-        self.outbox.appendleft(wire.frames(wire.HELLO, [self.token, self.name]))
+        self._hello = wire.frames(wire.HELLO, [self.token, self.name])
+        self._greeted = False
+        self._outbox.clear()  # the greeting brings back what is still needed
+
+    def disconnected(self) -> None:
+        self._hello = None
+        self._greeted = False
+
+    def first(self) -> Optional[wire.Frames]:
+        """What is to be sent next, if anything; `sent` takes it away."""
+        if self._hello or not self._greeted:
+            return self._hello
+        return self._outbox[0] if self._outbox else None
+
+    def sent(self) -> None:
+        if self._hello:
+            self._hello = None
+        else:
+            self._outbox.popleft()
 
     def submit(self, request: Request) -> Job:
         job = Job(self._next_job, wire.submit_body(self._next_job, request))
         self._next_job += 1
         self.jobs[job.id] = job
-        self.outbox.append(wire.frames(wire.SUBMIT, job.body))
+        self._queue(wire.SUBMIT, job.body)
         return job
 
     def cancel(self, job: Job) -> None:
         if job.id in self.jobs:
-            self.outbox.append(wire.frames(wire.CANCEL, [job.id]))
+            job.cancelled = True
+            self._queue(wire.CANCEL, [job.id])
 
     def ask_status(self) -> int:
         correlation = self._next_correlation
         self._next_correlation += 1
-        self.outbox.append(wire.frames(wire.STATUS_QUERY, [False], correlation))
+        self._questions.add(correlation)
+        self._queue(wire.STATUS_QUERY, [False], correlation)
         return correlation
+
+    def take_status(self, correlation: int) -> Optional[Status]:
+        """The answer, if there is one; without one the question is given up."""
+        self._questions.discard(correlation)
+        return self.statuses.pop(correlation, None)
 
     def beat(self) -> None:
         self._beats += 1
-        self.outbox.append(wire.frames(wire.BEAT, [self._beats]))
+        self._queue(wire.BEAT, [self._beats])
+
+    def _queue(self, kind: int, body: Sequence, correlation: int = 0) -> None:
+        if self._greeted:
+            self._outbox.append(wire.frames(kind, body, correlation))
 
     def fail_all(self, error: BatonError) -> None:
         jobs, self.jobs = list(self.jobs.values()), {}
@@ -88,21 +130,25 @@ class Session:
 
     def _on_model(self, body: List, _: int) -> None:
         token, model = wire.model_of(body)
-        resumed, first = token == self.token, not self.token
-        self.token, self.model = token, self.model or model
-        if not first:
-            self._resume(resumed)
-
-    def _resume(self, same_session: bool) -> None:
+        same_session = token == self.token
+        self.token, self.model, self._greeted = token, self.model or model, True
         for job in list(self.jobs.values()):
-            if same_session and job.accepted:
-                self.outbox.append(wire.frames(wire.FETCH, [job.id, job.next_seq]))
-            elif job.next_seq == 0:
-                self.outbox.append(wire.frames(wire.SUBMIT, job.body))
-            else:
-                del self.jobs[job.id]
-                text = "the server no longer knows this job's session"
-                job.end(error=BatonError("unavailable", text))
+            self._resume(job, same_session)
+        for correlation in sorted(self._questions):
+            self._queue(wire.STATUS_QUERY, [False], correlation)
+
+    def _resume(self, job: Job, same_session: bool) -> None:
+        """What the server knows is fetched from where it stopped; the rest is sent again."""
+        if same_session and job.accepted:
+            self._queue(wire.FETCH, [job.id, job.next_seq])
+        elif job.next_seq == 0:
+            self._queue(wire.SUBMIT, job.body)
+        else:
+            del self.jobs[job.id]
+            text = "the server no longer knows this job's session; submit it again"
+            return job.end(error=BatonError("unavailable", text, 1000))
+        if job.cancelled:
+            self._queue(wire.CANCEL, [job.id])
 
     def _on_accepted(self, body: List, _: int) -> None:
         job = self.jobs.get(body[0])
@@ -116,23 +162,30 @@ class Session:
             return
         seq, ids = body[2], body[3]
         if seq > job.next_seq:  # a gap: ask for it
-            self.outbox.append(wire.frames(wire.FETCH, [job.id, job.next_seq]))
+            self._queue(wire.FETCH, [job.id, job.next_seq])
             return
         if ids and seq + len(ids) <= job.next_seq:
             return  # a repeat
         part = wire.part_of(body, job.next_seq - seq)
-        job.next_seq += len(part.ids)
-        job.parts.append(part)
-        self.outbox.append(wire.frames(wire.ACK, [job.id, job.next_seq, False]))
+        job.add(part)
+        self._queue(wire.ACK, [job.id, job.next_seq, False])
         job.changed()
 
     def _on_done(self, body: List, _: int) -> None:
         job = self.jobs.pop(body[0], None)
-        if job:
-            self.outbox.append(wire.frames(wire.ACK, [job.id, job.next_seq, True]))
-            job.end(result=wire.result_of(body))
+        if not job:
+            return
+        result = wire.result_of(body)
+        at, length = job.next_seq, job.text_length
+        rest = Part(result.ids[at:], result.logprobs[at:], result.top[at:], result.text[length:])
+        if rest.ids or rest.text:
+            job.add(rest)  # an end that a lost connection took along
+        self._queue(wire.ACK, [job.id, job.next_seq, True])
+        job.end(result=result)
 
     def _on_refused(self, body: List, _: int) -> None:
+        if not self._greeted:
+            return  # of the connection before; the greeting brings it again
         job = self.jobs.pop(body[0], None)
         if job:
             job.end(error=wire.error_of(body[1]))
@@ -144,7 +197,9 @@ class Session:
             job.end(error=wire.error_of(body[0]))
 
     def _on_status(self, body: List, correlation: int) -> None:
-        self.statuses[correlation] = wire.status_of(body)
+        if correlation in self._questions:
+            self._questions.remove(correlation)
+            self.statuses[correlation] = wire.status_of(body)
 
     _HANDLERS = {
         wire.MODEL_REPLY: _on_model,

@@ -1,22 +1,96 @@
-"""The ZeroMQ socket that both clients use, and the events of its monitor."""
+"""The connection that both clients use: a ZeroMQ socket, the events of its monitor, a session."""
 
 from __future__ import annotations
 
-from typing import Tuple
+import time
+from typing import Any, Tuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
+
+from .session import Session
+from .types import BatonError
 
 MADE = zmq.EVENT_HANDSHAKE_SUCCEEDED
 LOST = zmq.EVENT_DISCONNECTED
 BEAT_SECONDS = 2.0
 
 
-def open_socket(context: zmq.Context, endpoint: str) -> Tuple[zmq.Socket, zmq.Socket]:
-    """The socket and its monitor, which is attached first: the first connection must be seen."""
+
+class Connection:
+    """Owns socket and monitor and moves frames between them and the session. Not thread-safe."""
+
+    def __init__(self, context: zmq.Context, endpoint: str, session: Session, reconnect_timeout: float):
+        self._endpoint = endpoint
+        self._session = session
+        self._reconnect_timeout = reconnect_timeout
+        self._connected = False
+        self._lost_at = self._beaten_at = time.monotonic()
+        self.socket, self.monitor = _open(context, endpoint)
+
+    def turn(self) -> None:
+        """Takes what has come and sends what waits. To be called after events and now and then."""
+        self._turn()
+        while self.socket.events & zmq.POLLIN:  # came while something was sent
+            self._turn()
+
+    def _turn(self) -> None:
+        self._receive()
+        self._watch()
+        now = time.monotonic()
+        if not self._connected:
+            if now - self._lost_at > self._reconnect_timeout:
+                text = f"the connection to {self._endpoint} was lost for {self._reconnect_timeout} s"
+                self._session.fail_all(BatonError("unavailable", text, 1000))
+            return
+        if now - self._beaten_at > BEAT_SECONDS:
+            self._beaten_at = now
+            self._session.beat()
+        self._send()
+
+    def close(self) -> None:
+        self.socket.disable_monitor()
+        self.monitor.close()
+        self.socket.close()
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                event = parse_monitor_message(self.monitor.recv_multipart(zmq.DONTWAIT))["event"]
+            except zmq.Again:
+                return
+            if event == MADE:
+                # What the connection before brought comes first: streams then go on behind it.
+                self._receive()
+                self._session.connected()
+            elif self._connected:
+                self._session.disconnected()
+                self._lost_at = time.monotonic()
+            self._connected = event == MADE
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                self._session.receive(self.socket.recv_multipart(zmq.DONTWAIT))
+            except zmq.Again:
+                return
+
+    def _send(self) -> None:
+        while parts := self._session.first():
+            try:
+                self.socket.send_multipart(parts, zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            self._session.sent()
+
+
+def _open(context: Any, endpoint: str) -> Tuple[zmq.Socket, zmq.Socket]:
+    """The monitor is attached first: the first connection must be seen."""
     socket = context.socket(zmq.DEALER)
     socket.linger = 200
     socket.immediate = 1  # while disconnected, messages wait with us: hello must be first
+    socket.reconnect_ivl = 20  # the server waits half a second for a client that comes back
+    socket.reconnect_ivl_max = 1000
     socket.setsockopt(zmq.HANDSHAKE_IVL, 2000)
     socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 5000)
@@ -28,9 +102,7 @@ def open_socket(context: zmq.Context, endpoint: str) -> Tuple[zmq.Socket, zmq.So
         socket.disable_monitor()
         monitor.close()
         socket.close()
-        raise ValueError(f"'{endpoint}' is not an endpoint such as tcp://127.0.0.1:5757: {error}")
+        raise ValueError(
+            f"'{endpoint}' is not an endpoint such as tcp://127.0.0.1:5757: {error}"
+        ) from None
     return socket, monitor
-
-
-def event_of(parts: list) -> int:
-    return parse_monitor_message(parts)["event"]

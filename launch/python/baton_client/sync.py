@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any, Iterator, Optional
 
 import zmq
 
-from . import sockets
 from .session import Job, Session
+from .sockets import Connection
 from .types import BatonError, Model, Part, Request, Result, Status
 
 
@@ -59,13 +58,15 @@ class Client:
 
     def __init__(self, endpoint: str = "tcp://127.0.0.1:5757", *, name: str = "baton-client-python",
                  connect_timeout: float = 5.0, reconnect_timeout: float = 30.0):  # fmt: skip
-        self._endpoint = endpoint
-        self._reconnect_timeout = reconnect_timeout
         self._session = Session(name)
         self._changed = threading.Condition()
         self._stopping = False
         self._context = zmq.Context()
-        self._socket, self._monitor = sockets.open_socket(self._context, endpoint)
+        try:
+            self._connection = Connection(self._context, endpoint, self._session, reconnect_timeout)
+        except ValueError:
+            self._context.term()
+            raise
         self._wake_in = self._context.socket(zmq.PAIR)
         self._wake_out = self._context.socket(zmq.PAIR)
         self._wake_in.bind(f"inproc://wake-{id(self)}")
@@ -101,10 +102,11 @@ class Client:
     def status(self, timeout: float = 5.0) -> Status:
         correlation = self._do(lambda session: session.ask_status())
         with self._changed:
-            statuses = self._session.statuses
-            if not self._changed.wait_for(lambda: correlation in statuses, timeout):
-                raise BatonError("unavailable", f"no status within {timeout} s", 1000)
-            return statuses.pop(correlation)
+            self._changed.wait_for(lambda: correlation in self._session.statuses, timeout)
+            status = self._session.take_status(correlation)
+        if status is None:
+            raise BatonError("unavailable", f"no status within {timeout} s", 1000)
+        return status
 
     def close(self) -> None:
         if self._stopping:
@@ -112,9 +114,9 @@ class Client:
         self._stopping = True
         self._wake()
         self._thread.join()
-        self._socket.disable_monitor()
-        for socket in (self._monitor, self._wake_in, self._wake_out, self._socket):
-            socket.close()
+        self._connection.close()
+        self._wake_in.close()
+        self._wake_out.close()
         self._context.term()
 
     def _do(self, action: Any) -> Any:
@@ -131,45 +133,12 @@ class Client:
 
     def _serve(self) -> None:
         poller = zmq.Poller()
-        for socket in (self._socket, self._monitor, self._wake_in):
+        for socket in (self._connection.socket, self._connection.monitor, self._wake_in):
             poller.register(socket, zmq.POLLIN)
-        connected, lost_at, beaten_at = False, time.monotonic(), time.monotonic()
         while not self._stopping:
             ready = dict(poller.poll(200))
             with self._changed:
-                if self._monitor in ready:
-                    event = sockets.event_of(self._monitor.recv_multipart())
-                    connected = event == sockets.MADE
-                    if connected:
-                        self._session.connected()
-                    else:
-                        lost_at = time.monotonic()
-                if self._socket in ready:
-                    self._receive_all()
                 if self._wake_in in ready:
                     self._wake_in.recv()
-                if connected and time.monotonic() - beaten_at > sockets.BEAT_SECONDS:
-                    beaten_at = time.monotonic()
-                    self._session.beat()
-                if not connected and time.monotonic() - lost_at > self._reconnect_timeout:
-                    text = f"the connection to {self._endpoint} was lost"
-                    self._session.fail_all(BatonError("unavailable", text, 1000))
-                if connected:
-                    self._flush()
+                self._connection.turn()
                 self._changed.notify_all()
-
-    def _receive_all(self) -> None:
-        for _ in range(256):
-            try:
-                self._session.receive(self._socket.recv_multipart(zmq.DONTWAIT))
-            except zmq.Again:
-                return
-
-    def _flush(self) -> None:
-        outbox = self._session.outbox
-        while outbox:
-            try:
-                self._socket.send_multipart(outbox[0], zmq.DONTWAIT)
-            except zmq.Again:
-                return
-            outbox.popleft()

@@ -1,0 +1,512 @@
+"""The client libraries against real clusters: streams, ends, keys, lost connections, documents."""
+
+import asyncio
+import io
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import zmq
+
+import harness
+from baton_client import AsyncClient, BatonError, Client, wire
+from baton_client.types import Request
+from tcp_proxy import TcpProxy
+
+CONTEXT = 2048
+LONG = dict(max_tokens=400, ignore_eos=True, temperature=0.9, top_logprobs=1)
+
+
+def prompt(number, length=12):
+    draw = random.Random(number)
+    return [draw.randrange(3, 512) for _ in range(length)]
+
+
+def outcome(result):
+    return result.ids, result.logprobs, result.top, result.text, result.finish
+
+
+def joined(parts):
+    """What a stream brought, put together like a result."""
+    lists = [[x for part in parts for x in getattr(part, name)] for name in ("ids", "logprobs", "top")]
+    return (*lists, "".join(part.text for part in parts))
+
+
+def blocks_of(path, language):
+    text = (harness.ROOT / path).read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+class WithCluster(unittest.TestCase):
+    ranks = 1
+    arguments = ()
+    environment = None
+    model = ("--context", str(CONTEXT))
+
+    @classmethod
+    def setUpClass(cls):
+        model = harness.tiny_model(*cls.model)
+        cls.cluster = harness.Cluster(model, cls.ranks, cls.arguments, cls.environment).__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.__exit__(None, None, None)
+
+    def wait_idle(self, client, seconds=10):
+        return harness.wait_for(lambda: harness.idle(client.status()), seconds, "all is free again")
+
+    def refusal(self, code, call):
+        with self.assertRaises(BatonError) as caught:
+            call()
+        self.assertEqual(caught.exception.code, code, caught.exception.text)
+        self.assertGreater(len(caught.exception.text), 15)
+        return caught.exception
+
+
+class Streams(WithCluster):
+    ranks = 3
+
+    def test_what_a_stream_brings_is_its_result(self):
+        with self.cluster.client() as client:
+            streams = [client.submit(ids=prompt(n), seed=n, **LONG) for n in range(6)]
+            for stream in streams:
+                parts = list(stream)
+                self.assertGreater(len(parts), 1)
+                self.assertEqual(joined(parts), outcome(stream.result)[:4])
+                self.assertEqual(len(stream.result.ids), 400)
+                self.assertEqual(stream.result.finish, "length")
+                self.assertEqual(len(stream.result.logprobs), 400)
+                self.assertTrue(all(len(top) == 1 and value <= 0 for top, value in
+                                    zip(stream.result.top, stream.result.logprobs)))  # fmt: skip
+                self.assertIsNone(stream.next())
+                self.assertTrue(stream.finished)
+
+    def test_usage_tells_where_and_how_long(self):
+        with self.cluster.client() as client:
+            result = client.submit(ids=prompt(1, 40), max_tokens=20, ignore_eos=True).result
+            usage = result.usage
+            self.assertEqual((usage.prompt_tokens, usage.completion_tokens), (40, 20))
+            self.assertEqual((usage.prefill_rank, usage.decode_rank, usage.attempts), (1, 2, 0))
+            self.assertGreater(usage.kv_bytes, 0)
+            self.assertTrue(0 < usage.ttft_us <= usage.total_us)
+            self.assertEqual(result.prompt_ids, prompt(1, 40))
+
+    def test_prompt_scores_come_without_a_token(self):
+        with self.cluster.client() as client:
+            result = client.submit(ids=prompt(2), max_tokens=0, prompt_logprobs=2).result
+            self.assertEqual(result.ids, [])
+            self.assertEqual(len(result.prompt_logprobs), 12)
+            self.assertIsNone(result.prompt_logprobs[0])
+            self.assertTrue(all(value < 0 for value in result.prompt_logprobs[1:]))
+            self.assertTrue(all(len(top) == 2 for top in result.prompt_top))
+
+    def test_the_asyncio_client_gives_the_same(self):
+        with self.cluster.client() as client:
+            expected = [outcome(client.submit(ids=prompt(n), seed=n, **LONG).result) for n in range(4)]
+
+        async def follow(client, number):
+            stream = await client.submit(ids=prompt(number), seed=number, **LONG)
+            parts = [part async for part in stream]
+            result = await stream.wait()
+            self.assertEqual(joined(parts), outcome(result)[:4])
+            return outcome(result)
+
+        async def all_of_them():
+            async with AsyncClient(self.cluster.endpoint) as client:
+                self.assertEqual(client.model.context, CONTEXT)
+                got = await asyncio.gather(*(follow(client, n) for n in range(4)))
+                status = await client.status()
+                self.assertTrue(status.ready)
+                doomed = await client.submit(ids=prompt(5), **{**LONG, "max_tokens": 2000})
+                await doomed.next()
+                await doomed.cancel()
+                with self.assertRaises(BatonError) as caught:
+                    await doomed.wait()
+                self.assertEqual(caught.exception.code, "cancelled")
+                bad = await client.submit(ids=[], text="")
+                with self.assertRaises(BatonError) as caught:
+                    async for _ in bad:
+                        self.fail("a part of a request that cannot be")
+                self.assertEqual(caught.exception.code, "invalid_argument")
+                return got
+
+        self.assertEqual(asyncio.run(asyncio.wait_for(all_of_them(), 60)), expected)
+
+    def test_several_clients_at_once_get_what_each_would_get_alone(self):
+        with self.cluster.client() as client:
+            alone = [outcome(client.submit(ids=prompt(n), seed=n, **LONG).result) for n in range(8)]
+        got = [None] * 8
+
+        def one(number):
+            with self.cluster.client(name=f"client {number}") as client:
+                got[number] = outcome(client.submit(ids=prompt(number), seed=number, **LONG).result)
+
+        threads = [threading.Thread(target=one, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual(got, alone)
+
+    def test_status_shows_ranks_clients_and_counters(self):
+        with self.cluster.client() as client, self.cluster.client():
+            before = client.status()
+            client.submit(ids=prompt(3), max_tokens=5, ignore_eos=True).result
+            self.wait_idle(client)
+            after = client.status()
+            self.assertTrue(after.ready)
+            self.assertEqual(after.clients, 2)
+            self.assertEqual(after.streams, 0)
+            self.assertEqual([(w.rank, w.role, w.alive) for w in sorted(after.workers, key=lambda w: w.rank)],
+                             [(1, "prefill", True), (2, "decode", True)])  # fmt: skip
+            self.assertTrue(all(w.host and w.blocks > 0 for w in after.workers))
+            self.assertEqual(after.counters["done"] - before.counters["done"], 1)
+            self.assertEqual(after.counters["tokens"] - before.counters["tokens"], 5)
+            self.assertGreater(after.uptime_us, before.uptime_us)
+            self.assertEqual(after.model, client.model.name)
+            self.assertEqual(after.version, client.model.version)
+
+
+class Ends(WithCluster):
+    """An engine that takes long, so that a request still runs when something happens to it."""
+
+    model = ("--layers", "8", "--hidden", "256", "--heads", "8", "--ffn", "512")
+    environment = {"BATON_ISA": "scalar"}
+
+    def long(self, client, **options):
+        stream = client.submit(ids=prompt(1), **{**dict(max_tokens=480, ignore_eos=True), **options})
+        self.assertTrue(stream.next())
+        return stream
+
+    def test_a_cancelled_stream_ends_at_once_and_frees_what_it_held(self):
+        with self.cluster.client() as client:
+            stream = self.long(client)
+            start = time.monotonic()
+            stream.cancel()
+            stream.cancel()
+            self.refusal("cancelled", lambda: stream.result)
+            self.assertLess(time.monotonic() - start, 2)
+            self.wait_idle(client, 3)
+            stream.cancel()  # of what has ended: nothing happens
+            self.refusal("cancelled", lambda: list(stream))
+
+    def test_a_deadline_ends_a_stream_and_says_so(self):
+        with self.cluster.client() as client:
+            start = time.monotonic()
+            error = self.refusal("deadline_exceeded", lambda: client.submit(
+                ids=prompt(1), max_tokens=480, ignore_eos=True, deadline_ms=700).result)  # fmt: skip
+            self.assertLess(time.monotonic() - start, 3)
+            self.assertIn("700", error.text)
+            self.assertEqual(error.retry_after_ms, 0)
+            self.wait_idle(client, 3)
+
+    def test_a_refusal_carries_code_sentence_and_whether_to_try_again(self):
+        with self.cluster.client() as client:
+            error = self.refusal("context_too_long", lambda: client.submit(ids=[5] * 500, max_tokens=100).result)
+            self.assertIn("512", error.text)
+            self.assertEqual(error.retry_after_ms, 0)
+            self.assertIn("context_too_long", str(error))
+
+    def test_other_content_under_a_key_is_a_conflict_and_the_first_goes_on(self):
+        with self.cluster.client() as client:
+            first = self.long(client, idempotency_key="one", max_tokens=60)
+            self.refusal("conflict", lambda: client.submit(ids=prompt(2), max_tokens=60, ignore_eos=True,
+                                                           idempotency_key="one").result)  # fmt: skip
+            self.assertEqual(len(first.result.ids), 60)
+
+    def test_a_hundred_submits_with_one_key_run_once(self):
+        with self.cluster.client() as client, self.cluster.client() as other:
+            before = client.status().counters
+            streams = [(client if n % 2 else other).submit(
+                ids=prompt(7), max_tokens=40, ignore_eos=True, temperature=1.0, idempotency_key="hundred")
+                for n in range(100)]  # fmt: skip
+            results = [outcome(stream.result) for stream in streams]
+            self.assertTrue(all(result == results[0] for result in results))
+            for stream in streams[:10]:
+                self.assertEqual(joined(list(stream)), results[0][:4])
+            after = client.status().counters
+            moved = {name: after[name] - before[name] for name in after}
+            self.assertEqual((moved["submitted"], moved["attached"], moved["done"]), (100, 99, 1))
+            self.assertEqual(moved["tokens"], 40)
+
+    def test_a_client_without_a_session_is_told_to_say_hello(self):
+        context = zmq.Context()
+        socket = context.socket(zmq.DEALER)
+        socket.connect(self.cluster.endpoint)
+        try:
+            socket.send_multipart(wire.frames(wire.SUBMIT, wire.submit_body(7, Request(ids=[5], max_tokens=1))))
+            self.assertTrue(socket.poll(5000))
+            kind, _, body = wire.parse(socket.recv_multipart())
+            self.assertEqual((kind, body[0]), (wire.REFUSED, 7))
+            self.assertEqual(wire.error_of(body[1]).code, "not_found")
+            socket.send_multipart(wire.frames(wire.HELLO, ["a session that never was", "test"]))
+            self.assertTrue(socket.poll(5000))
+            kind, _, body = wire.parse(socket.recv_multipart())
+            self.assertEqual(kind, wire.MODEL_REPLY)
+            self.assertNotEqual(body[0], "a session that never was")
+        finally:
+            socket.close(linger=0)
+            context.term()
+
+    def test_nobody_there_is_said_within_the_time_given(self):
+        start = time.monotonic()
+        error = self.refusal("unavailable", lambda: Client("tcp://127.0.0.1:9", connect_timeout=0.5))
+        self.assertLess(time.monotonic() - start, 3)
+        self.assertIn("tcp://127.0.0.1:9", error.text)
+        self.assertRaises(ValueError, lambda: Client("not an endpoint"))
+
+
+class LostConnections(WithCluster):
+    model = ("--layers", "4", "--hidden", "256", "--heads", "8", "--ffn", "512", "--context", str(CONTEXT))
+
+    def undisturbed(self, numbers):
+        with self.cluster.client() as client:
+            streams = [client.submit(ids=prompt(n), seed=n, **LONG) for n in numbers]
+            return [outcome(stream.result) for stream in streams]
+
+    def test_streams_go_on_after_each_cut_without_loss_or_repeat(self):
+        expected = self.undisturbed(range(6))
+        with TcpProxy(self.cluster.endpoint) as proxy, Client(proxy.endpoint) as client:
+            parts = [[] for _ in range(6)]
+            streams = [client.submit(ids=prompt(n), seed=n, **LONG) for n in range(6)]
+
+            def read(number):
+                while part := streams[number].next():
+                    parts[number].append(part)
+
+            readers = [threading.Thread(target=read, args=(n,), daemon=True) for n in range(6)]
+            for reader in readers:
+                reader.start()
+            for count in range(100, 2000, 300):  # tokens of all streams, 2,400 in the end
+                harness.wait_for(lambda: sum(len(p.ids) for ps in parts for p in ps) >= count, 60, "tokens")
+                proxy.cut()
+            for reader in readers:
+                reader.join(60)
+            self.assertEqual(proxy.passed, 8, "one connection, and one more after each cut")
+            self.assertEqual([outcome(stream.result) for stream in streams], expected)
+            self.assertEqual([joined(p) for p in parts], [e[:4] for e in expected])
+
+    def test_the_asyncio_client_goes_on_after_cuts_too(self):
+        expected = self.undisturbed(range(4))
+
+        async def follow(client, number, proxy):
+            stream = await client.submit(ids=prompt(number), seed=number, **LONG)
+            parts = []
+            async for part in stream:
+                parts.append(part)
+                if number == 0 and len(parts) in (2, 10, 20, 30):
+                    proxy.cut()
+            return joined(parts)
+
+        async def all_of_them(proxy):
+            async with AsyncClient(proxy.endpoint) as client:
+                return await asyncio.gather(*(follow(client, n, proxy) for n in range(4)))
+
+        with TcpProxy(self.cluster.endpoint) as proxy:
+            got = asyncio.run(asyncio.wait_for(all_of_them(proxy), 60))
+            self.assertGreaterEqual(proxy.passed, 3, "no connection was made again")
+        self.assertEqual(got, [e[:4] for e in expected])
+
+    def test_submits_and_cancels_survive_a_cut_in_the_same_moment(self):
+        with TcpProxy(self.cluster.endpoint) as proxy, Client(proxy.endpoint) as client:
+            kept, doomed = [], []
+            for number in range(20):
+                kept.append(client.submit(ids=prompt(number), seed=number, **{**LONG, "max_tokens": 8}))
+                doomed.append(client.submit(ids=prompt(99), **{**LONG, "max_tokens": 2000}))
+                if number % 5 == 0:
+                    proxy.cut()
+                doomed[-1].cancel()
+                time.sleep(0.1)
+            got = [outcome(stream.result) for stream in kept]
+            for stream in doomed:
+                self.refusal("cancelled", lambda: stream.result)
+            self.wait_idle(client)
+        with self.cluster.client() as client:
+            alone = [outcome(client.submit(ids=prompt(n), seed=n, **{**LONG, "max_tokens": 8}).result)
+                     for n in range(20)]  # fmt: skip
+        self.assertEqual(got, alone)
+
+    def test_a_client_that_stays_away_has_its_jobs_cancelled(self):
+        with self.cluster.client() as watcher, TcpProxy(self.cluster.endpoint) as proxy:
+            with Client(proxy.endpoint) as client:
+                streams = [client.submit(ids=prompt(n), **{**LONG, "max_tokens": 1900}) for n in range(4)]
+                self.assertTrue(all(stream.next() for stream in streams))
+                self.assertFalse(harness.idle(watcher.status()))
+                proxy.close()
+                proxy.cut()
+                took = self.wait_idle(watcher, 5)
+                self.assertGreater(took, 0.2, "the client had no time to come back")
+                self.assertLess(took, 3)
+                proxy.open()
+                for stream in streams:
+                    error = self.refusal("cancelled", lambda: stream.result)
+                    self.assertIn("gone", error.text)
+                self.assertEqual(len(client.submit(ids=[5], max_tokens=3, ignore_eos=True).result.ids), 3)
+
+    def test_a_connection_that_never_comes_back_fails_its_jobs_in_time(self):
+        with TcpProxy(self.cluster.endpoint) as proxy:
+            with Client(proxy.endpoint, reconnect_timeout=1.0) as client:
+                stream = client.submit(ids=prompt(1), **{**LONG, "max_tokens": 1900})
+                self.assertTrue(stream.next())
+                proxy.close()
+                proxy.cut()
+                start = time.monotonic()
+                self.refusal("unavailable", lambda: stream.result)
+                self.assertLess(time.monotonic() - start, 5)
+
+
+class SlowReader(WithCluster):
+    """A client below the libraries, which acknowledge by themselves."""
+
+    def receive(self, socket, seconds):
+        """ClientTokens and ClientDone as they come, until nothing comes for `seconds`."""
+        while socket.poll(int(seconds * 1000)):
+            kind, _, body = wire.parse(socket.recv_multipart())
+            if kind in (wire.TOKENS, wire.DONE, wire.REFUSED):
+                yield kind, body
+
+    def test_it_pauses_and_slows_nobody_and_goes_on_when_it_reads(self):
+        context = zmq.Context()
+        socket = context.socket(zmq.DEALER)
+        socket.connect(self.cluster.endpoint)
+        socket.send_multipart(wire.frames(wire.HELLO, ["", "slow"]))
+        jobs = range(1, 5)
+        request = dict(max_tokens=1500, ignore_eos=True, top_logprobs=20)
+        try:
+            for job in jobs:
+                body = wire.submit_body(job, Request(ids=prompt(job), **request))
+                socket.send_multipart(wire.frames(wire.SUBMIT, body))
+            ids = {job: [] for job in jobs}
+            done = set()
+            for kind, body in self.receive(socket, 2):
+                self.assertEqual(kind, wire.TOKENS, "it ended although nothing was acknowledged")
+                ids[body[0]] += body[3]
+            self.assertLess(sum(map(len, ids.values())), 4 * 1500)
+            with self.cluster.client() as client:
+                paused = client.status()
+                self.assertGreater(paused.streams, 0)
+                other = client.submit(ids=prompt(1), max_tokens=300, ignore_eos=True)
+                self.assertEqual(len(other.result.ids), 300)
+                time.sleep(1.2)  # workers report every half second
+                steps = [w.steps for w in client.status().workers]
+                time.sleep(1.2)
+                after = client.status()
+                self.assertEqual([w.steps for w in after.workers], steps, "a paused slot computes")
+                self.assertEqual(after.streams, paused.streams)
+                for job in jobs:
+                    socket.send_multipart(wire.frames(wire.ACK, [job, len(ids[job]), False]))
+                for kind, body in self.receive(socket, 5):
+                    self.assertNotEqual(kind, wire.REFUSED, body)
+                    if kind == wire.DONE:
+                        done.add(body[0])
+                        self.assertEqual(body[1][0][0], ids[body[0]])
+                        if len(done) == len(jobs):
+                            break
+                        continue
+                    self.assertEqual(body[2], len(ids[body[0]]), "a gap or a repeat")
+                    ids[body[0]] += body[3]
+                    socket.send_multipart(wire.frames(wire.ACK, [body[0], len(ids[body[0]]), False]))
+                self.assertEqual(done, set(jobs))
+                self.assertTrue(all(len(got) == 1500 for got in ids.values()))
+                self.wait_idle(client)
+        finally:
+            socket.close(linger=0)
+            context.term()
+
+
+class Documents(WithCluster):
+    def run_block(self, block):
+        self.assertIn("tcp://127.0.0.1:5757", block)
+        out = io.StringIO()
+        with redirect_stdout(out):
+            exec(compile(block.replace("tcp://127.0.0.1:5757", self.cluster.endpoint), "example", "exec"),
+                 {"__name__": "__main__"})  # fmt: skip
+        return out.getvalue()
+
+    def test_the_python_examples_run_as_they_are(self):
+        clients = blocks_of("docs/clients.md", "python")
+        self.assertEqual(len(clients), 2)
+        out = self.run_block(clients[0])
+        self.assertRegex(out, rf"(?m)^tiny random llama {CONTEXT}$")
+        self.assertRegex(out, r"(stop|length) \d+ \[-")
+        self.assertTrue(out.endswith("cancelled\n"), out)
+        self.assertTrue(self.run_block(clients[1]))
+        readme = blocks_of("launch/python/README.md", "python")
+        self.assertEqual(len(readme), 2)
+        self.assertIn("completion_tokens=", self.run_block(readme[0]))
+        self.assertTrue(self.run_block(readme[1]))
+        smallest = blocks_of("docs/protocol-client.md", "python")
+        self.assertEqual(len(smallest), 1)
+        self.assertRegex(self.run_block(smallest[0]), r"\d+ tokens, first after \d+\.\d ms")
+
+    def test_the_cpp_example_builds_without_mpi_and_boost_and_runs(self):
+        above = Path(harness.BATON).resolve().parents[1]
+        libraries = [above / "launch/libbaton_client.a", above / "runtime/libbaton_actor.a",
+                     above / "runtime/libbaton_base.a"]  # fmt: skip
+        if not all(library.exists() for library in libraries):
+            self.skipTest(f"no static libraries beside {harness.BATON}")
+        example = blocks_of("docs/clients.md", "cpp")[0]
+        self.assertIn("tcp://127.0.0.1:5757", example)
+        with tempfile.TemporaryDirectory() as folder:
+            source, program = Path(folder) / "example.cpp", Path(folder) / "example"
+            source.write_text(example.replace("tcp://127.0.0.1:5757", self.cluster.endpoint))
+            command = ["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{harness.ROOT}", str(source), "-o",
+                       str(program), "-Wl,--start-group", *map(str, libraries), "-Wl,--end-group", "-lzmq",
+                       "-lspdlog", "-lfmt", "-lxxhash", "-lpthread"]  # fmt: skip
+            built = subprocess.run(command, capture_output=True, text=True)
+            self.assertEqual(built.returncode, 0, built.stderr)
+            ran = subprocess.run([program], capture_output=True, timeout=60)
+            self.assertEqual((ran.returncode, ran.stderr), (0, b""))
+            self.assertGreater(len(ran.stdout), 10)
+            linked = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+            self.assertNotRegex(linked, "libmpi|libboost|libcuda")
+
+    def test_the_cpp_header_stands_alone(self):
+        header = harness.ROOT / "launch/client/baton_client.h"
+        includes = re.findall(r"#include\s+(\S+)", header.read_text())
+        self.assertTrue(includes)
+        for name in includes:
+            self.assertRegex(name, r"^<[a-z_]+>$", "only headers of the standard library")
+        built = subprocess.run(["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-xc++", "-"],
+                               input=f'#include "{header}"\nint main() {{ return 0; }}\n',
+                               capture_output=True, text=True, cwd="/")  # fmt: skip
+        self.assertEqual(built.returncode, 0, built.stderr)
+
+    def test_pip_installs_the_package(self):
+        have = subprocess.run([sys.executable, "-c", "import setuptools, wheel, venv, pip, zmq, msgpack"],
+                              capture_output=True, text=True)  # fmt: skip
+        if have.returncode != 0:
+            self.skipTest("not installed here: " + have.stderr.strip().splitlines()[-1])
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "source"
+            shutil.copytree(harness.ROOT / "launch/python", source)  # the build writes beside its sources
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages",
+                            f"{folder}/venv"], check=True)  # fmt: skip
+            python = f"{folder}/venv/bin/python"
+            install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", "--no-deps",
+                       "--no-build-isolation", str(source)]  # fmt: skip
+            installed = subprocess.run(install, capture_output=True, text=True)
+            self.assertEqual(installed.returncode, 0, installed.stderr)
+            script = (
+                "import baton_client, pathlib, sys\n"
+                "home = pathlib.Path(baton_client.__file__).parent\n"
+                "assert (home / 'py.typed').exists() and 'site-packages' in str(home), home\n"
+                "with baton_client.Client(sys.argv[1]) as client:\n"
+                "    print(len(client.submit(ids=[5], max_tokens=4, ignore_eos=True).result.ids))\n"
+            )
+            ran = subprocess.run([python, "-c", script, self.cluster.endpoint], capture_output=True, text=True,
+                                 cwd="/", env={**os.environ, "PYTHONPATH": ""})  # fmt: skip
+            self.assertEqual((ran.returncode, ran.stdout), (0, "4\n"), ran.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
