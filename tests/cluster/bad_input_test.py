@@ -93,7 +93,7 @@ class BadInput(unittest.TestCase):
         self.assertIn("600", caught.exception.text)
         self.assertIn("512", caught.exception.text)
 
-    def test_frames_that_are_none_are_answered_and_change_nothing(self):
+    def test_T102_frames_that_are_none_are_answered_and_change_nothing(self):
         context = zmq.Context()
         try:
             for what, frames in FRAMES:

@@ -1,4 +1,4 @@
-"""The same bits: disaggregated, alone, batch of one, packed, any instruction set, any threads."""
+"""The same bits, prompt log-probabilities included: disaggregated, alone, batch of one, packed, any instruction set, any threads."""
 
 import unittest
 
@@ -46,7 +46,7 @@ class Equality(unittest.TestCase):
                 self.assertEqual(one_by_one(client, new), expected, "one by one differs")
                 self.assertTrue(any(logprobs for _, logprobs, *_ in first))
 
-    def test_tiny_model_in_every_arrangement(self):
+    def test_T50_T55_tiny_model_in_every_arrangement(self):
         variants = [
             ("alone, 1 thread", dict(ranks=1, arguments=("--threads", "1"))),
             ("alone, 2 threads", dict(ranks=1, arguments=("--threads", "2"))),
@@ -70,7 +70,7 @@ class Equality(unittest.TestCase):
         self.compare(harness.tiny_model(), 16, variants)
 
     @unittest.skipUnless(harness.REAL_MODEL, "the real model is neither cached nor to be fetched")
-    def test_real_model_alone_and_disaggregated(self):
+    def test_T50_real_model_alone_and_disaggregated(self):
         variants = [
             ("alone", dict(ranks=1)),
             ("mpirun -np 3", dict(ranks=3)),

@@ -55,16 +55,17 @@ def alive(pid):
 class Cluster:
     """`ranks` 1: one process; otherwise mpirun -np ranks. A context manager."""
 
-    def __init__(self, model, ranks=3, arguments=(), environment=None):
+    def __init__(self, model, ranks=3, arguments=(), environment=None, launcher=None):
         self._folder = tempfile.TemporaryDirectory(prefix="baton-test-")
         self._ready = Path(self._folder.name) / "ready"
         self._log = open(Path(self._folder.name) / "log", "wb+")
         serve = [BATON, "serve", "--model", model, "--client-endpoint", "tcp://127.0.0.1:*",
                  "--ready-file", str(self._ready), *arguments]
-        launcher = ["mpirun", "--enable-recovery", "--oversubscribe", "--bind-to", "none"]
-        if os.getuid() == 0:
-            launcher.append("--allow-run-as-root")
-        command = serve if ranks == 1 else [*launcher, "-np", str(ranks), *serve]
+        if launcher is None:
+            launcher = ["mpirun", "--enable-recovery", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
+            if os.getuid() == 0:
+                launcher.insert(1, "--allow-run-as-root")
+        command = serve if ranks == 1 else [*launcher, *serve]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log,
                                         stderr=self._log, env={**os.environ, **(environment or {})})
         try:
