@@ -58,6 +58,10 @@ void Stream::commit(Choice& choice, const TokenEntry& entry, const ActorId& send
   } else if (entry.finish != Finish::none) {
     end(choice, entry.finish);
   }
+  // The text that was held back came out with the last token and belongs to it: a client that has
+  // the token has the text too, and does not get it again by a Fetch.
+  const bool ended = choice.result.finish != Finish::none;
+  if (ended && entry.has_token) choice.text_ends.back() = choice.result.text.size();
 }
 
 void Stream::add_text(Choice& choice, const TokenEntry& entry) {

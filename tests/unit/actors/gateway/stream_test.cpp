@@ -193,6 +193,15 @@ TEST_CASE("entries that no worker of ours would send are told apart") {
   CHECK(stream.committed(0) == 0);
 }
 
+TEST_CASE("text held back until the end belongs to the last token, so a Fetch repeats none of it") {
+  Stream stream = make_stream({"xyz"});
+  stream.advance(Epoch{1});
+  stream.accept(entry(1, 0, 'a'), kPrefill);
+  stream.accept(entry(1, 1, 'x', Finish::length), kDecode);
+  CHECK(stream.stretch(0, 0, 2).text == "ax");
+  CHECK(stream.stretch(0, 2, 2).text.empty());
+}
+
 TEST_CASE("a finish without a token ends the stream where it is") {
   Stream stream = make_stream({"zz"});
   stream.advance(Epoch{1});
