@@ -63,6 +63,7 @@ class SimRun {
   EpochChecker epochs_;
   LeaseChecker leases_;
   CancelChecker cancels_;
+  LimitChecker limits_;
   std::vector<std::unique_ptr<SimClient>> clients_;  // number i + 1 is at i
   std::vector<Submit> keyed_;                        // requests that others may share
   uint64_t tokens_ = 0;
@@ -77,7 +78,8 @@ SimRun::SimRun(const SimOptions& options)
       streams_(findings_, {cluster_.model(), &cluster_.tokenizer(), cluster_.plan().context_max}),
       epochs_(findings_),
       leases_(findings_),
-      cancels_(world_, cluster_.plan().step_us_max, findings_) {}
+      cancels_(world_, cluster_.plan().step_us_max, findings_),
+      limits_(cluster_, findings_) {}
 
 SimClusterHooks SimRun::hooks(const SimOptions& options) {
   SimClusterHooks hooks;
@@ -94,6 +96,7 @@ SimClusterHooks SimRun::hooks(const SimOptions& options) {
 }
 
 void SimRun::to_client(const Mail& mail) {
+  world_.trace(mail);
   epochs_.sent(mail);
   const uint32_t number = client_of_connection(mail.envelope.to.slot);
   for (const Mail& delivered : kit_.to_client(mail)) clients_.at(number - 1)->receive(delivered);
@@ -102,19 +105,21 @@ void SimRun::to_client(const Mail& mail) {
 void SimRun::watch() {
   world_.watch([this](const Mail& mail) {
     epochs_.delivered(mail);
+    limits_.delivered(mail);
     if (mail.envelope.kind != Admit::kind) return;
     const auto admit = decode_body<Admit>(mail.body, Limits{});
     if (admit.ok()) streams_.admitted(mail.envelope.request, *admit);
   });
   world_.watch_posts([this](const Mail& mail) {
     leases_.posted(mail);
+    limits_.posted(mail);
     if (options_.calm) cancels_.posted(mail);
   });
   watch_limits();
 }
 
 void SimRun::watch_limits() {
-  check_limits(cluster_, findings_);
+  limits_.look();
   world_.at(kLimitsUs, [this] { watch_limits(); });
 }
 

@@ -48,14 +48,9 @@ void SimClient::connect() {
 
 void SimClient::disconnect() {
   if (!connection_) return;
-  Mail mail;
-  mail.envelope.kind = ClientGone::kind;
-  mail.envelope.from = {kClientRank, *connection_, 1};
-  mail.envelope.to = {0, kGatewaySlot, kAnyIncarnation};
-  mail.body = encode_body(ClientGone{"the simulated client went away"});
+  under_way_[*connection_].clear();  // it is lost
+  say(ClientGone{"the simulated client went away"});
   connection_.reset();
-  world_.at_rank(0, std::max<Micros>(last_sent_ - world_.now(), 0) + 1,
-                 [this, mail] { world_.host(0).post(mail); });
   for (auto& [number, job] : jobs_) {
     if (job.end == JobEnd::none) job.disconnected = true;
   }
@@ -79,18 +74,20 @@ void SimClient::say(const M& message) {
   mail.envelope.from = {kClientRank, *connection_, 1};
   mail.envelope.to = {0, kGatewaySlot, kAnyIncarnation};
   mail.body = encode_body(message);
+  under_way_[*connection_].push_back(std::move(mail));
   last_sent_ =
       std::max(last_sent_ + 1, world_.now() + world_.random().between(kLatencyMin, kLatencyMax));
   world_.at_rank(0, last_sent_ - world_.now(),
-                 [this, connection = *connection_, mail] { deliver(connection, mail); });
+                 [this, connection = *connection_] { deliver(connection); });
 }
 
-void SimClient::deliver(uint32_t connection, const Mail& mail) {
-  if (!owns_connection(connection)) return;
-  if (world_.host(0).post(Mail(mail)) != Pushed::full) return;
+// Whatever is next in line: rank 0 may have been stalled, and then arrivals come in any order.
+void SimClient::deliver(uint32_t connection) {
+  std::deque<Mail>& line = under_way_[connection];
+  if (line.empty()) return;
+  if (world_.host(0).post(Mail(line.front())) != Pushed::full) return line.pop_front();
   // A listener would say busy; waiting instead keeps the order of what the client says.
-  last_sent_ = std::max(last_sent_, world_.now()) + kFullRetry;
-  world_.at_rank(0, kFullRetry, [this, connection, mail] { deliver(connection, mail); });
+  world_.at_rank(0, kFullRetry, [this, connection] { deliver(connection); });
 }
 
 void SimClient::receive(const Mail& mail) {
@@ -139,6 +136,7 @@ void SimClient::on_model_reply(const ModelReply& reply) {
 void SimClient::fetch_unfinished() {
   for (auto& [number, job] : jobs_) {
     if (job.end != JobEnd::none) continue;
+    ++job.fetches;
     say(Fetch{number, static_cast<uint32_t>(job.ids.size())});
   }
 }
@@ -199,6 +197,7 @@ void SimClient::on_tokens(const ClientTokens& part) {
 }
 
 void SimClient::end_job(JobRecord& job, JobEnd end) {
+  job.changed_end |= job.end != JobEnd::none && job.end != end;
   job.end = end;
   ++job.ends;
 }

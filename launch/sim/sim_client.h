@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -25,7 +26,9 @@ struct JobRecord {
   std::vector<float> logprobs;
   std::string text;
   JobEnd end = JobEnd::none;
-  uint32_t ends = 0;  // terminal events
+  uint32_t ends = 0;         // terminal events
+  uint32_t fetches = 0;      // each may bring the terminal event once more
+  bool changed_end = false;  // a repeated terminal event was another one
   ClientDone done;
   Refusal refusal;
   bool cancelled = false;     // the client asked for it
@@ -75,7 +78,7 @@ class SimClient {
   // In order, a while later, if the connection still stands then.
   template <Message M>
   void say(const M& message);
-  void deliver(uint32_t connection, const Mail& mail);
+  void deliver(uint32_t connection);
 
   World& world_;
   const uint32_t number_;
@@ -89,6 +92,7 @@ class SimClient {
   bool must_finish_ = false;
   bool left_ = false;
   uint32_t connections_ = 0;
+  std::map<uint32_t, std::deque<Mail>> under_way_;  // by connection; to the gateway, in order
   Micros last_sent_ = 0;
   Micros last_received_ = 0;
 };

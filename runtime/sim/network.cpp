@@ -60,10 +60,16 @@ void DirectLink::send(Mail mail) {
     }
     return;
   }
-  const Micros arrival = std::max(last_[target] + 1, world.now() + world.random().between(20, 200));
-  last_[target] = arrival;
-  world.at_rank(target, arrival - world.now(), [&world, target, mail = std::move(mail)]() mutable {
-    world.host(target).post(std::move(mail));
+  std::shared_ptr<Road>& road = roads_[target];
+  if (!road) road = std::make_shared<Road>();
+  road->last_arrival =
+      std::max(road->last_arrival + 1, world.now() + world.random().between(20, 200));
+  road->mail.push_back(std::move(mail));
+  // Each arrival takes what is next in line: a stalled target must not mix up the order.
+  world.at_rank(target, road->last_arrival - world.now(), [&world, target, road = road] {
+    Mail next = std::move(road->mail.front());
+    road->mail.pop_front();
+    world.host(target).post(std::move(next));
   });
 }
 

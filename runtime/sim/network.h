@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "runtime/sim/world.h"
@@ -56,7 +58,12 @@ class DirectLink final : public ControlLink {
 
  private:
   SimHost& host_;
-  std::map<uint32_t, Micros> last_;    // arrival of the last message, by rank
+  // What is under way, by rank; shared with the arrivals, which may come after this process's end.
+  struct Road {
+    Micros last_arrival = 0;
+    std::deque<Mail> mail;
+  };
+  std::map<uint32_t, std::shared_ptr<Road>> roads_;
   std::map<uint32_t, uint32_t> lost_;  // lives that were reported
 };
 

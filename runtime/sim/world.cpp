@@ -208,7 +208,12 @@ void World::record(const Mail& mail) {
   const uint64_t target = uint64_t{e.to.rank} << 32 | uint64_t{e.to.slot} << 16;
   trace_hash_ = mix64(trace_hash_ ^ static_cast<uint64_t>(now_));
   trace_hash_ = mix64(trace_hash_ ^ (target + static_cast<uint64_t>(e.kind)));
+  trace(mail);
+}
+
+void World::trace(const Mail& mail) const {
   if (!options_.trace) return;
+  const Envelope& e = mail.envelope;
   std::string line =
       text_of(now_) + " " + text_of(e.from) + " -> " + text_of(e.to) + " " + msg_kind_name(e.kind);
   if (e.request.value != 0) {

@@ -94,6 +94,7 @@ class World {
     interfere_ = std::move(interfere);
   }
   void note(const std::string& text);  // a line of the trace; part of the hash
+  void trace(const Mail& mail) const;  // a line of the trace only
   // Over (time, target, kind) of every delivery, and every note.
   uint64_t trace_hash() const { return trace_hash_; }
   uint64_t deliveries() const { return deliveries_; }

@@ -33,9 +33,11 @@ void check_terminal(const JobRecord& job, bool client_left, Findings& findings) 
   const std::string name = "job " + std::to_string(job.submit.job) + ", request " +
                            std::to_string(job.request.value) + ": ";
   if (job.ends == 0 && !client_left) findings.add("terminal", name + "never ended");
-  if (job.ends > 1) {
-    findings.add("terminal", name + "ended " + std::to_string(job.ends) + " times");
+  if (job.ends > 1 + job.fetches) {
+    findings.add("terminal", name + "ended " + std::to_string(job.ends) + " times, with " +
+                                 std::to_string(job.fetches) + " fetches");
   }
+  if (job.changed_end) findings.add("terminal", name + "ended in two ways");
   if (job.end == JobEnd::refused && !explained(job)) {
     findings.add("terminal", name + "was refused for no reason (" + error_name(job.refusal.code) +
                                  "): " + job.refusal.text);
