@@ -7,6 +7,7 @@
 
 #include "kernels/isa.h"
 #include "launch/cli/terminal.h"
+#include "launch/serve/devices.h"
 #include "launch/version.h"
 #include "runtime/base/log.h"
 
@@ -39,7 +40,11 @@ std::string banner_text(const OpenedModel& model, const ServeOptions& options,
           " parameters, " + c.weight_types + "\n";
   text += "numbers  activations " + std::string(options.exact_activations ? "f32" : "int8") +
           ", KV cache " + dtype_name(options.kv_dtype) + ", context " +
-          cli::count_text(model.context_max) + ", kernels " + isa_name(isa_choice().isa) + "\n\n";
+          cli::count_text(model.context_max) + ", kernels " + isa_name(isa_choice().isa) + "\n";
+  if (const std::string devices = devices_text(); !devices.empty()) {
+    text += "devices  " + devices + "\n";
+  }
+  text += "\n";
 
   cli::Table table({"rank", "role", "host", "compute", "KV blocks", "tokens that fit", "slots"});
   if (!topology.alone()) table.add({"0", "control", host_name(), "-", "-", "-", "-"});
