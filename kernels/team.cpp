@@ -13,7 +13,8 @@ namespace {
 
 // A pinned thread spins this often (a few hundred microseconds) before it blocks even within a
 // step: long for a barrier, short for a step in which a thread was descheduled.
-constexpr int kSpins = 1 << 14;
+constexpr int kSpinsPinned = 1 << 14;
+constexpr int kSpinsShared = 1 << 11;
 
 bool pin_this_thread(int core) {
   if (core < 0 || core >= CPU_SETSIZE) return false;
@@ -42,6 +43,7 @@ struct Team::Worker {
 Team::Team(const TeamOptions& options)
     : threads_(options.threads < 1 ? 1 : options.threads),
       pinned_(options.pin && allowed_core(options.first_core + threads_ - 1) >= 0) {
+  spins_ = pinned_ ? kSpinsPinned : options.spin ? kSpinsShared : 0;
   cores_ = std::make_unique<int[]>(static_cast<std::size_t>(threads_));
   for (int i = 0; i < threads_; ++i) cores_[i] = allowed_core(options.first_core + i);
   workers_ = std::make_unique<Worker[]>(static_cast<std::size_t>(threads_));
@@ -58,11 +60,9 @@ Team::~Team() {
 }
 
 void Team::wait_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) const noexcept {
-  if (pinned_) {
-    for (int i = 0; i < kSpins; ++i) {
-      if (value.load(std::memory_order_acquire) != old) return;
-      _mm_pause();
-    }
+  for (int i = 0; i < spins_; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    _mm_pause();
   }
   while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
 }

@@ -13,10 +13,13 @@ struct TeamOptions {
   // Only where each thread has a core of its own: cores shared with other ranks must not pin.
   bool pin = false;
   int first_core = 0;
+  // Spin for a moment in barriers before blocking, also without pinning: where there are at least
+  // as many cores as threads that compute, though loops may share them.
+  bool spin = false;
 };
 
 // The compute team: owns threads - 1 worker threads; the thread that calls run() is number 0 and
-// always the same one. Within run() the threads meet in barrier(), spinning if pinned; between
+// always the same one. Within run() the threads meet in barrier(), spinning if asked to; between
 // runs the workers block. Threads compute in the mode of fp_mode.h.
 class Team {
  public:
@@ -50,6 +53,7 @@ class Team {
 
   int threads_;
   bool pinned_ = false;
+  int spins_ = 0;  // looks at a barrier before blocking
   bool caller_pinned_ = false;
   RawWork work_ = nullptr;
   void* argument_ = nullptr;

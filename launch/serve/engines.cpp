@@ -64,6 +64,7 @@ CorePlan plan_cores(uint32_t wanted_threads, uint32_t index, uint32_t engine_ran
   plan.first_core = index * plan.threads;
   // One more core than the teams need, for the loops: a spinning team would starve them.
   plan.pin = plan.threads * ranks < count;
+  plan.spin = plan.threads * ranks <= count;
   plan.text = std::to_string(plan.threads) + (plan.threads == 1 ? " thread" : " threads");
   if (plan.pin) {
     const std::vector<uint32_t> own(cores.begin() + plan.first_core,
@@ -82,6 +83,7 @@ Result<Engines> start_engines(const OpenedModel& model, const ServeOptions& opti
   TeamOptions team;
   team.threads = static_cast<int>(plan.threads);
   team.pin = plan.pin;
+  team.spin = plan.spin;
   team.first_core = static_cast<int>(plan.first_core);
   engines.compute = std::make_shared<Compute>(team);
   auto weights = LlamaWeights::load(model.file, *engines.compute, progress);

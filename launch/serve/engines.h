@@ -30,11 +30,12 @@ Result<std::shared_ptr<const ModelText>> load_text(const OpenedModel& model);
 struct CorePlan {
   uint32_t threads = 1;
   bool pin = false;
+  bool spin = false;
   uint32_t first_core = 0;
   std::string text;  // for people: "2 threads on cores 0-1"
 };
-// `index` of `engine_ranks` engine ranks on this host. Threads are pinned, and spin, only where
-// every thread of every rank has a core of its own.
+// `index` of `engine_ranks` engine ranks on this host. Threads spin in barriers only where every
+// thread of every rank has a core, and are pinned only where one is left for the loops.
 CorePlan plan_cores(uint32_t wanted_threads, uint32_t index, uint32_t engine_ranks,
                     const std::vector<uint32_t>& cores);
 
