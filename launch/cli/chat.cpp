@@ -18,9 +18,10 @@ void on_interrupt(int) {
   interrupted = true;
 }
 
-// Shows one answer. Ctrl-C cancels it; what came before stays part of the conversation.
-bool answer(client::Client& server, const GenerationOptions& generation,
-            std::vector<client::Message>& messages) {
+// Shows one answer; returns an exit status. Ctrl-C cancels it; what came before stays part of the
+// conversation.
+int answer(client::Client& server, const GenerationOptions& generation,
+           std::vector<client::Message>& messages) {
   client::Request request;
   generation.fill(request);
   request.messages = messages;
@@ -43,12 +44,11 @@ bool answer(client::Client& server, const GenerationOptions& generation,
   if (cancelled) {
     std::printf("%s\n", coloured("(stopped)", 2, may_colour(stdout)).c_str());
   } else if (stream.failed()) {
-    report_error("chat", stream.error());
     messages.pop_back();
-    return false;
+    return report_error("chat", stream.error());
   }
   messages.push_back({"assistant", text});
-  return true;
+  return kOk;
 }
 
 }  // namespace
@@ -84,8 +84,9 @@ int chat_main(int argc, char** argv) {
     if (terminal) std::printf("%s", coloured("> ", 1, may_colour(stdout)).c_str());
     std::fflush(stdout);
     std::string line;
+    interrupted = false;  // what stopped the answer does not concern the prompt
     if (!std::getline(std::cin, line)) {
-      if (!interrupted.exchange(false)) break;
+      if (!interrupted) break;
       std::cin.clear();  // Ctrl-C at the prompt only clears the line
       clearerr(stdin);
       std::printf("\n");
@@ -98,7 +99,8 @@ int chat_main(int argc, char** argv) {
     }
     if (line.empty()) continue;
     messages.push_back({"user", line});
-    if (!answer(*connected.value, generation, messages) && !terminal) return kUnavailable;
+    const int status = answer(*connected.value, generation, messages);
+    if (status != kOk && !terminal) return status;
   }
   if (terminal) std::printf("\n");
   return kOk;

@@ -93,17 +93,29 @@ struct Command::State {
         return !name.empty() && (word == "--" + name || word.rfind("--" + name + "=", 0) == 0);
       };
       if (is(n.long_name) || is(n.hidden)) return "command line";
-      if (word.size() == 2 && word[0] == '-' && n.option->check_name(word)) return "command line";
+      const bool is_short = word.size() >= 2 && word[0] == '-' && word[1] != '-';  // -n 8, -n8
+      if (is_short && n.option->check_name(word.substr(0, 2))) return "command line";
     }
-    if (std::getenv(variable_name(n.long_name).c_str())) {
+    const char* value = std::getenv(variable_name(n.long_name).c_str());
+    if (value && *value) {
       return "environment " + variable_name(n.long_name);
     }
     return n.option->count() > 0 ? "file" : "default";
   }
 
+  // The library reads the environment after the file, and so lets the file win: here variables
+  // become words in front of the command line instead. `words` is in reverse order.
+  void add_environment(std::vector<std::string>& words, int argc, char** argv) const {
+    for (const Named& n : named) {
+      const char* value = std::getenv(variable_name(n.long_name).c_str());
+      if (!value || !*value || source_of(n, argc, argv) == "command line") continue;
+      words.push_back("--" + n.long_name + "=" + value);
+    }
+  }
+
   void show_config(int argc, char** argv) const {
     for (const Named& n : named) {
-      if (n.long_name == "config" || n.long_name == "print-config") continue;
+      if (n.long_name == "config") continue;
       std::string value;
       if (n.option->count() > 0) {
         for (const std::string& part : n.option->reduced_results()) {
@@ -141,7 +153,8 @@ Command::Command(const std::string& verb, const std::string& description)
     : state_(std::make_unique<State>(verb, description)) {
   CLI::App& app = state_->app;
   app.allow_config_extras(false);
-  app.set_config("--config", "", "Read options from this TOML file")->envname("BATON_CONFIG");
+  CLI::Option* config = app.set_config("--config", "", "Read options from this TOML file");
+  state_->enroll("--config", config, "", [&](const std::string&) { return config; });
   app.add_flag("--print-config", state_->print_config,
                "Show every option's value and where it came from, then exit");
 }
@@ -188,6 +201,7 @@ bool Command::given(const std::string& long_name) const {
 std::optional<int> Command::parse(int argc, char** argv) {
   std::vector<std::string> words;
   for (int i = argc - 1; i >= 2; --i) words.emplace_back(argv[i]);
+  state_->add_environment(words, argc, argv);
   try {
     state_->app.parse(words);
   } catch (const CLI::CallForHelp&) {
