@@ -119,7 +119,8 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
   if (slots_.free() == 0) {
     return Error{ErrorCode::busy, "all " + std::to_string(slots_.size()) + " slots are taken"};
   }
-  const uint32_t positions = std::min(wanted.tokens + 1, engine_.context_max());
+  const uint32_t positions =
+      std::min(wanted.tokens + std::min(wanted.new_tokens, 1u), engine_.context_max());
   const uint32_t needed = geometry.blocks_for(positions);
   Incoming incoming;
   incoming.blocks = pool_.take(needed);
