@@ -226,6 +226,28 @@ void cancel(MpiWorld& world) {
   me.leave("cancel", 2, kLeaveWithin);
 }
 
+// Ranks 0 and 1 move blocks after rank 2 has died.
+void survivors_move_blocks(Rank& me) {
+  const size_t sent_before = me.ends.sent().size();
+  const size_t received_before = me.ends.received().size();
+  const KvTransfer source = me.transfer(10, 1, 0, 100);
+  KvTransfer target = me.transfer(10, 0, 1, 100);
+  for (KvPiece& piece : target.pieces) {
+    for (BlockId& block : piece.blocks) block.value += kBlocks / 2;
+  }
+  if (me.rank() == 1) CHECK(me.mover->expect(target, actor_of(1)).ok());
+  me.meeting.barrier(1, 2);
+  if (me.rank() == 0) {
+    CHECK(me.mover->send(source, actor_of(0)).ok());
+    CHECK(me.ends.wait_sent(sent_before + source.pieces.size()));
+  } else {
+    CHECK(me.ends.wait_received(received_before + source.pieces.size()));
+    MemoryPool source_pool(kGeometry, kBlocks);
+    source_pool.fill(0);
+    CHECK(me.arrived(source, target, source_pool));
+  }
+}
+
 // Rank 2 dies while it sends to rank 1 and rank 0 sends to it; 0 and 1 go on.
 void killed(MpiWorld& world) {
   Rank me(world);
@@ -280,25 +302,7 @@ void killed(MpiWorld& world) {
       for (BlockId block : piece.blocks) CHECK(me.pool.hash(block) == hashes[at++]);
     }
   }
-  // The survivors still move blocks.
-  const size_t sent_before = me.ends.sent().size();
-  const size_t received_before = me.ends.received().size();
-  const KvTransfer source = me.transfer(10, 1, 0, 100);
-  KvTransfer target = me.transfer(10, 0, 1, 100);
-  for (KvPiece& piece : target.pieces) {
-    for (BlockId& block : piece.blocks) block.value += kBlocks / 2;
-  }
-  if (me.rank() == 1) CHECK(me.mover->expect(target, actor_of(1)).ok());
-  me.meeting.barrier(1, 2);
-  if (me.rank() == 0) {
-    CHECK(me.mover->send(source, actor_of(0)).ok());
-    CHECK(me.ends.wait_sent(sent_before + source.pieces.size()));
-  } else {
-    CHECK(me.ends.wait_received(received_before + source.pieces.size()));
-    MemoryPool source_pool(kGeometry, kBlocks);
-    source_pool.fill(0);
-    CHECK(me.arrived(source, target, source_pool));
-  }
+  survivors_move_blocks(me);
   me.leave("killed", 2, kLeaveWithin);
 }
 
