@@ -216,6 +216,10 @@ void Decode::activate(Context& context, Incoming& incoming) {
   sequence.sampling.prompt_logprobs = -1;
   sequence.stops = std::move(adopt.stops);
 
+  if (!adopt.prompt_logprobs.empty()) {
+    const PromptScores scores{std::move(adopt.prompt_logprobs), std::move(adopt.prompt_top)};
+    context.send(sequence.gateway, scores, routing_of(incoming));
+  }
   retained_.open(sequence.request, 0, sequence.epoch, sequence.gateway, committed);
   retained_.add(first);
   Usage usage = adopt.usage;

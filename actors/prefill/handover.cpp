@@ -58,7 +58,7 @@ void Prefill::start_sending(Context& context, Jobs::iterator place) {
   announce(context, place->first, job);
 }
 
-void Prefill::announce(Context& context, TransferId transfer, const PrefillJob& job) {
+void Prefill::announce(Context& context, TransferId transfer, PrefillJob& job) {
   ++counters_.handed_over;
   const Routing routing{job.request, job.epoch, 0, remaining_until(job.deadline_us, context.now())};
   context.send(joining_.scheduler(), PrefillDone{transfer, job.run.usage, Finish::none}, routing);
@@ -76,6 +76,8 @@ void Prefill::announce(Context& context, TransferId transfer, const PrefillJob& 
   adopt.stops = job.run.stops;
   adopt.usage = job.run.usage;
   adopt.weights_version = options_.weights_version;
+  adopt.prompt_logprobs = std::exchange(job.scores.logprobs, {});
+  adopt.prompt_top = std::exchange(job.scores.top, {});
   context.send(job.run.target, adopt, routing);
 }
 

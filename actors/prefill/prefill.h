@@ -138,7 +138,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   // ---- handover.cpp: from the first token to the hand-off record
   void prepare_pieces(Context& context, PrefillJob& job);
   void start_sending(Context& context, Jobs::iterator job);
-  void announce(Context& context, TransferId transfer, const PrefillJob& job);
+  void announce(Context& context, TransferId transfer, PrefillJob& job);
   void retry_handing(Context& context);
   Usage usage_of(Context& context, const PrefillJob& job) const;
 

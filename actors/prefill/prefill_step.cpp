@@ -169,7 +169,6 @@ void Prefill::finish_prefill(Context& context, Jobs::iterator place, RowResult& 
     if (job.scores.logprobs.size() > scored) job.scores.logprobs.resize(scored);
     if (job.scores.top.size() > scored) job.scores.top.resize(scored);
     context.send(job.run.gateway, job.scores, routing);
-    job.scores = {};
   }
   job.first.request = job.request;
   job.first.epoch = job.epoch;

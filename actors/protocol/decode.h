@@ -95,8 +95,12 @@ struct Adopt {
   StopParams stops;
   Usage usage;
   uint64_t weights_version = 0;
+  // What PromptScores said, if asked for: decode says it again, in case prefill's copy died with
+  // it.
+  std::vector<float> prompt_logprobs;
+  std::vector<std::vector<TokenLogprob>> prompt_top;
   BATON_FIELDS(transfer, pieces, gateway, prompt, committed, first, sampling, stops, usage,
-               weights_version)
+               weights_version, prompt_logprobs, prompt_top)
 };
 
 // Decode -> scheduler and prefill: the request runs here now; prefill's hold is over.

@@ -411,6 +411,26 @@ TEST_CASE("said twice is done once") {
   CHECK(bench.network.drains.empty());
 }
 
+TEST_CASE(
+    "T54, T55: decode says the prompt's log-probabilities again, should prefill's copy be lost") {
+  DecodeBench bench;
+  const std::vector<TokenId> ids = some_prompt(20);
+  const Routing routing = life(1);
+  const Reserved reserved = bench.reserve(1, 20, routing);
+  const KvPost post = bench.make_post(reserved, ids);
+  bench.hear(kSource, post, routing);
+  bench.arrive_all(post);
+  Adopt adopt = bench.make_adopt(reserved, post, ids, routing);
+  adopt.sampling.prompt_logprobs = 1;
+  adopt.prompt_logprobs.assign(19, -1.5f);
+  adopt.prompt_top.assign(19, {{7, -0.5f}});
+  bench.hear(kSource, adopt, routing);
+  const auto scores = bench.context.expect<PromptScores>(kGateway);
+  CHECK(scores.message.logprobs == adopt.prompt_logprobs);
+  REQUIRE(scores.message.top.size() == 19);
+  CHECK(scores.message.top[0][0].id == 7);
+}
+
 TEST_CASE("S10: a life that ends keeps the next one off the blocks that are being received") {
   DecodeBench bench;
   bench.reserve(1, 40, life(1));

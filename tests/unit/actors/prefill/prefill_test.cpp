@@ -104,6 +104,9 @@ TEST_CASE("T52, S6: the prompt log-probabilities of a chunked prompt are whole a
   REQUIRE(scores.logprobs.size() == 99);
   REQUIRE(scores.top.size() == 99);
   for (size_t i = 0; i < 99; ++i) CHECK(scores.logprobs[i] == token_logprob(ids[i], ids[i + 1]));
+  const Adopt adopt = bench.context.expect<Adopt>().message;  // takes them along
+  CHECK(adopt.prompt_logprobs == scores.logprobs);
+  CHECK(adopt.prompt_top.size() == 99);
 }
 
 TEST_CASE("T64, T65: a retry replays what the client has, and goes on from there") {
