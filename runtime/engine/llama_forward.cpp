@@ -18,9 +18,8 @@ constexpr std::size_t kRowsAlone = 4;
 // Rows that the wide layers between gate and down take at a time, so that they stay in the cache.
 constexpr std::size_t kFfnRows = 5 * kQuantRows;
 
-void plan_input(ScratchPlan& plan, LinearInput& input, float*& f32, std::size_t rows,
-                std::size_t cols) {
-  plan.add(f32, rows * cols);
+void plan_input(ScratchPlan& plan, OwnedInput& input, std::size_t rows, std::size_t cols) {
+  plan.add(input.own, rows * cols);
   plan.add(input.quant.data, cols % kQuantBlock == 0 ? quant_bytes(rows, cols) : 0);
   input.quant.rows = rows;
   input.quant.cols = cols;
@@ -28,15 +27,11 @@ void plan_input(ScratchPlan& plan, LinearInput& input, float*& f32, std::size_t 
   input.rows = rows;
 }
 
-LinearInput first_rows(LinearInput input, std::size_t rows) {
+template <class Input>
+Input first_rows(Input input, std::size_t rows) {
   input.rows = rows;
   input.quant.rows = rows;
   return input;
-}
-
-// The f32 side of an input that this component owns.
-float* writable(const LinearInput& input) {
-  return const_cast<float*>(input.f32);
 }
 
 }  // namespace
@@ -83,23 +78,20 @@ Result<MappedMemory> LlamaForward::allocate() {
   plan.add(gate_, kFfnRows * ffn_);
   plan.add(up_, kFfnRows * ffn_);
   plan.add(rope_, limits_.context_max * rope_row_floats(head_dim_));
-  std::vector<float*> f32(3 + alone_.size());
-  plan_input(plan, normed_, f32[0], tokens, hidden_);
-  plan_input(plan, attended_, f32[1], tokens, query_width_);
-  plan_input(plan, activated_, f32[2], tokens, ffn_);
+  plan_input(plan, normed_, tokens, hidden_);
+  plan_input(plan, attended_, tokens, query_width_);
+  plan_input(plan, activated_, tokens, ffn_);
   const std::size_t bytes =
       std::max(linear_scratch_bytes(std::max({hidden_, ffn_, query_width_})),
                attention_scratch_bytes(query_width_ / head_dim_, kv_width_ / head_dim_, head_dim_));
   for (std::size_t i = 0; i < alone_.size(); ++i) {
-    plan_input(plan, alone_[i], f32[3 + i], kRowsAlone, hidden_);
+    plan_input(plan, alone_[i], kRowsAlone, hidden_);
     plan.add(scratch_[i], bytes);
   }
   Result<MappedMemory> memory =
-      plan.allocate({"the working memory of a step", "lower --max-batched-tokens"});
-  normed_.f32 = f32[0];
-  attended_.f32 = f32[1];
-  activated_.f32 = f32[2];
-  for (std::size_t i = 0; i < alone_.size(); ++i) alone_[i].f32 = f32[3 + i];
+      plan.allocate({"the working memory of a step", "lower --max-num-batched-tokens"});
+  for (OwnedInput* input : {&normed_, &attended_, &activated_}) input->f32 = input->own;
+  for (OwnedInput& input : alone_) input.f32 = input.own;
   return memory;
 }
 
@@ -157,12 +149,12 @@ void LlamaForward::add_linear(const PackedMatrix& matrix, const LinearInput& in,
 LinearInput LlamaForward::norm_rows(const std::vector<float>& weight, std::size_t rows,
                                     bool quantize, const TeamMember& me) {
   const bool alone = rows <= kRowsAlone;
-  const LinearInput out =
+  const OwnedInput out =
       first_rows(alone ? alone_[static_cast<std::size_t>(me.thread)] : normed_, rows);
   const Share mine = alone ? Share{0, rows} : me.share_of(rows);
   for (std::size_t r = mine.begin; r < mine.end; ++r) {
     ops_.rms_norm(x_ + r * hidden_, weight.data(), hidden_, weights_->config().norm_eps,
-                  writable(out) + r * hidden_);
+                  out.own + r * hidden_);
   }
   if (quantize && mine.begin < mine.end) {
     ops_.quantize(out.f32, out.stride, mine.begin, mine.end, 0, hidden_ / kQuantBlock, out.quant);
@@ -227,7 +219,7 @@ void LlamaForward::attend(std::size_t layer, const StepRows& step, TokenRun toke
                           std::size_t kv_head, int thread) {
   AttentionArgs args;
   args.q = qkv_;
-  args.out = writable(attended_);
+  args.out = attended_.own;
   args.q_stride = qkv_width_;
   args.out_stride = query_width_;
   args.rows = step.kv().data();
@@ -278,7 +270,7 @@ void LlamaForward::gate_up(const LlamaLayer& layer, const LinearInput& in, std::
   const std::size_t column = blocks.begin * kQuantBlock;
   const std::size_t columns = std::min(blocks.end * kQuantBlock, ffn_) - column;
   for (std::size_t r = 0; r < count; ++r) {
-    float* out = quantize ? gate_ + r * ffn_ : writable(activated_) + (row + r) * ffn_;
+    float* out = quantize ? gate_ + r * ffn_ : activated_.own + (row + r) * ffn_;
     ops_.silu_mul(gate_ + r * ffn_ + column, up_ + r * ffn_ + column, columns, out + column);
   }
   if (quantize) {

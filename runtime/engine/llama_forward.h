@@ -34,6 +34,11 @@ struct TeamMember {
   void meet() const { team.barrier(); }
 };
 
+// An input of a linear layer whose f32 side belongs to the forward pass, which writes it.
+struct OwnedInput : LinearInput {
+  float* own = nullptr;  // f32, writable
+};
+
 // The layers of a Llama model over the tokens of a step: from token ids to the residual stream
 // behind the last layer, reading and writing the KV store. Owns all working memory, sized at start.
 //
@@ -92,14 +97,14 @@ class LlamaForward {
 
   MappedMemory memory_;              // of everything below
   float* x_ = nullptr;               // (tokens, hidden) residual stream
-  LinearInput normed_;               // (tokens, hidden)
+  OwnedInput normed_;                // (tokens, hidden)
   float* qkv_ = nullptr;             // (tokens, query_width + 2 * kv_width)
-  LinearInput attended_;             // (tokens, query_width)
-  LinearInput activated_;            // (tokens, ffn); f32 only for layers that read it
+  OwnedInput attended_;              // (tokens, query_width)
+  OwnedInput activated_;             // (tokens, ffn); f32 only for layers that read it
   float* gate_ = nullptr;            // (kFfnRows, ffn)
   float* up_ = nullptr;              // (kFfnRows, ffn)
   float* rope_ = nullptr;            // (positions, 2 * head_dim)
-  std::vector<LinearInput> alone_;   // per thread (kRowsAlone, hidden)
+  std::vector<OwnedInput> alone_;    // per thread (kRowsAlone, hidden)
   std::vector<std::byte*> scratch_;  // per thread, of ops
   std::unique_ptr<std::atomic<std::size_t>[]> next_item_;  // per layer: attention is shared out
 };
