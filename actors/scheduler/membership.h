@@ -99,6 +99,8 @@ class Membership {
   std::map<WorkerKey, Worker>& live() { return live_; }
   // The last dead life of each place that has none now, for the status.
   const std::map<WorkerKey, Worker>& dead() const { return dead_; }
+  // The highest incarnation of each place that has died.
+  const std::map<WorkerKey, uint32_t>& fences() const { return fenced_; }
   const MembershipCounters& counters() const { return counters_; }
 
   // How KV moves between two workers. They have joined, so there is a plan.

@@ -53,6 +53,11 @@ void Scheduler::on(Context& context, const Envelope& from, Register& message) {
   log_info(std::string(role_name(message.role)) + " joined: " + life_name(from.from) + ", " +
            std::to_string(message.capacity.slots) + " slots, " +
            std::to_string(message.capacity.blocks) + " blocks");
+  // Transfers of its earlier life may still wait for peers that died while it was not there to hear
+  // of it; they hold blocks until it does.
+  for (const auto& [place, incarnation] : members_.fences()) {
+    context.send(from.from, PeerDown{place.rank, incarnation});
+  }
   if (message.role == Role::decode) {
     leases_.join(worker_key(from.from), message.capacity.slots, message.capacity.blocks);
   }

@@ -264,7 +264,7 @@ void InprocMover::peer_down(uint32_t rank, uint32_t incarnation) {
   withdraw(
       [&](const TransferId&, const ActorId& peer) {
         return peer.rank == rank &&
-               (incarnation == kAnyIncarnation || peer.incarnation == incarnation);
+               (incarnation == kAnyIncarnation || peer.incarnation <= incarnation);
       },
       "the peer is gone");
 }

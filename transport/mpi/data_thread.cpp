@@ -207,7 +207,7 @@ void MpiMover::DataThread::cancel(TransferId transfer) {
 void MpiMover::DataThread::end_peer(uint32_t rank, uint32_t incarnation) {
   for (size_t i = 0; i < operations_.size();) {
     Operation& operation = operations_[i];
-    const bool life = incarnation == kAnyIncarnation || operation.peer.incarnation == incarnation ||
+    const bool life = incarnation == kAnyIncarnation || operation.peer.incarnation <= incarnation ||
                       operation.kind == Operation::Kind::stray;
     if (operation.peer.rank != rank || !life) {
       ++i;
