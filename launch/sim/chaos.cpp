@@ -23,6 +23,7 @@ void Chaos::start() {
   repeat(plan_.stalls, [this] { stall(random_worker()); });
   repeat(plan_.control_stalls, [this] { stall(0); });
   repeat(plan_.actor_failures, [this] { fail_actor(); });
+  resurrect();
   world_.set_interference([this](const Mail& mail) { return meddle(mail); });
 }
 
@@ -85,6 +86,14 @@ void Chaos::restart_later(uint32_t rank) {
   world_.at(world_.random().between(50 * kMillisecond, kDownUsMax), [this, rank] {
     if (!world_.is_up(rank)) world_.restart(rank);
   });
+}
+
+// What a cluster manager does with processes that ended because an actor failed too often.
+void Chaos::resurrect() {
+  for (uint32_t rank : cluster_.worker_ranks()) {
+    if (!world_.is_up(rank)) restart_later(rank);
+  }
+  world_.at(kDownUsMax, [this] { resurrect(); });
 }
 
 void Chaos::stall(uint32_t rank) {

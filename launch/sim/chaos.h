@@ -20,7 +20,8 @@ class Chaos {
 
   explicit Chaos(SimCluster& cluster);
   void start();
-  // Heals the network and the data plane and brings back what is down.
+  // Heals the network and the data plane and brings back what is down. From now on only a process
+  // that ends by itself is down, for a moment.
   void stop();
   const Counts& counts() const { return counts_; }
 
@@ -35,6 +36,7 @@ class Chaos {
   uint32_t random_worker();
   uint32_t random_rank();
   void restart_later(uint32_t rank);
+  void resurrect();
 
   SimCluster& cluster_;
   World& world_;

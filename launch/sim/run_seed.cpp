@@ -20,6 +20,7 @@
 namespace baton {
 namespace {
 
+constexpr Micros kAftermathUs = 10 * kSecond;
 constexpr Micros kSettleUs = 30 * kSecond;  // after healing, until every worker has joined
 constexpr Micros kLiveUs = 180 * kSecond;   // until every job has ended
 constexpr Micros kRestUs = 120 * kSecond;   // until all is at rest
@@ -192,8 +193,9 @@ SimReport SimRun::run() {
 
 // All is well: every worker comes back, and everything that was asked for comes to an end.
 void SimRun::live() {
-  const auto joined = [this] { return cluster_.all_joined(); };
-  if (!world_.run_until(joined, kSettleUs)) {
+  // Who was cut off or stalled until just now may still be declared dead.
+  world_.advance(kAftermathUs);
+  if (!world_.run_until([this] { return cluster_.all_joined(); }, kSettleUs)) {
     findings_.add("liveness", "30 s after the last fault not every worker has joined");
   }
   if (!world_.run_until([this] { return all_finished(); }, kLiveUs)) {

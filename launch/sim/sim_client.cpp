@@ -123,7 +123,8 @@ void SimClient::on_model_reply(const ModelReply& reply) {
   greeted_ = true;
   if (!session_.empty() && reply.session != session_) {
     for (auto& [number, job] : jobs_) {
-      if (job.end == JobEnd::none) end_job(job, JobEnd::session_lost);
+      const bool of_old_session = job.connection != *connection_;
+      if (job.end == JobEnd::none && of_old_session) end_job(job, JobEnd::session_lost);
     }
   }
   session_ = reply.session;
@@ -135,7 +136,7 @@ void SimClient::on_model_reply(const ModelReply& reply) {
 
 void SimClient::fetch_unfinished() {
   for (auto& [number, job] : jobs_) {
-    if (job.end != JobEnd::none) continue;
+    if (job.end != JobEnd::none || job.connection == *connection_) continue;
     ++job.fetches;
     say(Fetch{number, static_cast<uint32_t>(job.ids.size())});
   }
@@ -149,6 +150,7 @@ void SimClient::submit_next() {
   job.submit = submit;
   job.must_finish = must_finish_;
   job.disconnected = !connection_;
+  job.connection = connection_.value_or(0);
   say(submit);
   plan_mischief(submit.job);
   world_.at(world_.random().between(0, plan_.think_us_max), [this] { submit_next(); });
@@ -213,8 +215,12 @@ void SimClient::on_done(ClientDone& done) {
 void SimClient::on_refused(const ClientRefused& refused) {
   JobRecord* job = find(refused.job);
   if (!job) return;  // the hello was refused; it is repeated
-  const bool never_arrived = refused.refusal.code == ErrorCode::not_found && !job->accepted;
+  const bool unknown = refused.refusal.code == ErrorCode::not_found;
+  // A Fetch that crossed with the result, which the client has acknowledged since.
+  if (unknown && job->end != JobEnd::none && job->fetches > 0) return;
+  const bool never_arrived = unknown && !job->accepted;
   if (never_arrived && job->disconnected && job->end == JobEnd::none) {
+    job->connection = *connection_;
     return say(job->submit);
   }
   job->refusal = refused.refusal;

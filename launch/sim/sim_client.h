@@ -21,6 +21,7 @@ enum class JobEnd : uint8_t { none, done, refused, session_lost };
 struct JobRecord {
   Submit submit;
   RequestId request;
+  uint32_t connection = 0;  // over which it was submitted last; 0: over none
   bool accepted = false;
   std::vector<TokenId> ids;  // of the stream
   std::vector<float> logprobs;
