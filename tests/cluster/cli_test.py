@@ -2,9 +2,7 @@
 
 import json
 import os
-import pty
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -14,6 +12,7 @@ import unittest
 from pathlib import Path
 
 import harness
+from terminal import Terminal
 
 OK, USAGE, BAD_MODEL, UNAVAILABLE, RETRY = 0, 64, 65, 69, 75
 VERBS = ("serve", "submit", "chat", "batch", "status", "inspect", "tokenize", "sim")
@@ -319,52 +318,6 @@ class Talking(CommandLine):
         self.assertEqual(about["model"], "tiny random llama")
 
 
-class Terminal:
-    """A program in a pseudo-terminal."""
-
-    def __init__(self, *words):
-        self.pid, self._end = pty.fork()
-        if self.pid == 0:
-            os.execve(harness.BATON, [harness.BATON, *words], environment(TERM="xterm"))
-        self.text = ""
-        self._status = None
-
-    def read_until(self, condition, seconds=30):
-        start = time.monotonic()
-        while not condition(self.text):
-            if time.monotonic() - start > seconds:
-                raise AssertionError(f"not within {seconds} s; so far: {self.text!r}")
-            if select.select([self._end], [], [], 0.1)[0]:
-                try:
-                    self.text += os.read(self._end, 65536).decode(errors="replace")
-                except OSError:  # the program has left
-                    raise AssertionError(f"it left early: {self.text!r}") from None
-
-    def type(self, keys):
-        """Types and forgets what was on the screen."""
-        self.text = ""
-        os.write(self._end, keys)
-
-    def exit_status(self, seconds=10):
-        start = time.monotonic()
-        while self._status is None and time.monotonic() - start < seconds:
-            if select.select([self._end], [], [], 0.05)[0]:
-                try:
-                    self.text += os.read(self._end, 65536).decode(errors="replace")
-                except OSError:
-                    pass
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self._status = os.waitstatus_to_exitcode(status)
-        return self._status
-
-    def close(self):
-        if self._status is None and self.exit_status(0) is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        os.close(self._end)
-
-
 class Chat(CommandLine):
     @classmethod
     def setUpClass(cls):
@@ -377,7 +330,8 @@ class Chat(CommandLine):
         cls.cluster.__exit__(None, None, None)
 
     def open(self, *words):
-        terminal = Terminal("chat", "-e", self.cluster.endpoint, "--ignore-eos", *words)
+        terminal = Terminal([harness.BATON, "chat", "-e", self.cluster.endpoint, "--ignore-eos", *words],
+                            environment(TERM="xterm"))  # fmt: skip
         self.addCleanup(terminal.close)
         terminal.read_until(lambda text: text.endswith("> "))
         return terminal
@@ -447,18 +401,16 @@ class Serving(CommandLine):
             recover = ["--enable-recovery"] if recovery else []
             command = ["mpirun", *recover, "--oversubscribe", "--bind-to", "none", *root,
                        "-np", str(ranks), *command]  # fmt: skip
-        start = time.monotonic()
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, env=environment(BATON_MARK=str(self.folder), **more),
                                  start_new_session=True)  # fmt: skip
         try:
-            out, _ = child.communicate(timeout=30)
+            out, _ = child.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             for pid in [*harness.descendants(child.pid), child.pid]:
                 os.kill(pid, signal.SIGKILL)
             child.communicate()
-            raise AssertionError(f"{words} did not end within 30 s") from None
-        self.assertLess(time.monotonic() - start, 30)
+            raise AssertionError(f"{words} did not end within 60 s") from None
         harness.wait_for(lambda: not self.left(), 5, "its processes are gone")
         return child.returncode, out.decode(errors="replace")
 
