@@ -39,12 +39,9 @@ constexpr bool has(unsigned value, unsigned bits) {
 
 const char* isa_name(Isa isa) noexcept {
   switch (isa) {
-    case Isa::scalar:
-      return "scalar";
-    case Isa::avx2:
-      return "avx2";
-    case Isa::avx512:
-      return "avx512";
+    case Isa::scalar: return "scalar";
+    case Isa::avx2: return "avx2";
+    case Isa::avx512: return "avx512";
   }
   return "";
 }
@@ -102,12 +99,9 @@ const Ops& ops() noexcept {
 const Ops* ops_for(Isa isa) noexcept {
   if (!isa_supported(isa)) return nullptr;
   switch (isa) {
-    case Isa::scalar:
-      return &scalar::table();
-    case Isa::avx2:
-      return &avx2::table();
-    case Isa::avx512:
-      return &avx512::table();
+    case Isa::scalar: return &scalar::table();
+    case Isa::avx2: return &avx2::table();
+    case Isa::avx512: return &avx512::table();
   }
   return nullptr;
 }

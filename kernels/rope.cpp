@@ -63,14 +63,10 @@ SinCos sin_cos_of(double angle) {
   }
   s *= r;
   switch (n & 3) {
-    case 0:
-      return {s, c};
-    case 1:
-      return {c, -s};
-    case 2:
-      return {-s, -c};
-    default:
-      return {-c, s};
+    case 0: return {s, c};
+    case 1: return {c, -s};
+    case 2: return {-s, -c};
+    default: return {-c, s};
   }
 }
 

@@ -30,30 +30,25 @@ Delivery delivery_of(MsgKind kind) noexcept {
     case MsgKind::timer:
     case MsgKind::step_done:
     case MsgKind::kv_sent:
-    case MsgKind::kv_received:
-      return kControl;
-    case MsgKind::cancel:
-      return kControlAsked;
+    case MsgKind::kv_received: return kControl;
+    case MsgKind::cancel: return kControlAsked;
     case MsgKind::admit:
     case MsgKind::reserve:
     case MsgKind::run:
-    case MsgKind::cluster_query:
-      return kNewWork;
+    case MsgKind::cluster_query: return kNewWork;
     case MsgKind::submit:
     case MsgKind::fetch:
     case MsgKind::status_query:
     case MsgKind::model_query:
     case MsgKind::client_hello:
-    case MsgKind::client_bad_frame:
-      return kFromClient;
+    case MsgKind::client_bad_frame: return kFromClient;
     case MsgKind::register_worker:
     case MsgKind::freeze:
     case MsgKind::done:
     case MsgKind::release:
     case MsgKind::kv_post:
     case MsgKind::adopt:
-    case MsgKind::resend:
-      return kAsked;
+    case MsgKind::resend: return kAsked;
     case MsgKind::drained:
     case MsgKind::accepted:
     case MsgKind::client_refused:
@@ -87,8 +82,7 @@ Delivery delivery_of(MsgKind kind) noexcept {
     case MsgKind::tokens_ack:
     case MsgKind::prompt_scores:
     case MsgKind::prepared:
-    case MsgKind::journaled:
-      return kFact;
+    case MsgKind::journaled: return kFact;
   }
   return kFact;
 }

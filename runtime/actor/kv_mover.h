@@ -73,8 +73,8 @@ class KvMover {
   // Takes in and throws away the bytes of a transfer that is no longer wanted, so that the sender's
   // pieces end. Needs no blocks.
   virtual void drain(const KvTransfer& transfer) = 0;
-  // The peer's life (and every earlier one) is over: sends to it end now; receives that cannot be withdrawn stay open
-  // and are counted.
+  // The peer's life (and every earlier one) is over: sends to it end now; receives that cannot be
+  // withdrawn stay open and are counted.
   virtual void peer_down(uint32_t rank, uint32_t incarnation) = 0;
   // Blocks of this rank's pool under pieces that have not ended; an actor that was rebuilt keeps
   // them out of its new pool until they are gone from this list.

@@ -17,27 +17,17 @@ msgpack::packer<StringSink> packer_of(StringSink& sink) {
 
 const char* type_name(msgpack::type::object_type type) {
   switch (type) {
-    case msgpack::type::NIL:
-      return "nil";
-    case msgpack::type::BOOLEAN:
-      return "a boolean";
-    case msgpack::type::POSITIVE_INTEGER:
-      return "a positive integer";
-    case msgpack::type::NEGATIVE_INTEGER:
-      return "a negative integer";
+    case msgpack::type::NIL: return "nil";
+    case msgpack::type::BOOLEAN: return "a boolean";
+    case msgpack::type::POSITIVE_INTEGER: return "a positive integer";
+    case msgpack::type::NEGATIVE_INTEGER: return "a negative integer";
     case msgpack::type::FLOAT32:
-    case msgpack::type::FLOAT64:
-      return "a float";
-    case msgpack::type::STR:
-      return "a string";
-    case msgpack::type::BIN:
-      return "bytes";
-    case msgpack::type::ARRAY:
-      return "an array";
-    case msgpack::type::MAP:
-      return "a map";
-    case msgpack::type::EXT:
-      return "an extension";
+    case msgpack::type::FLOAT64: return "a float";
+    case msgpack::type::STR: return "a string";
+    case msgpack::type::BIN: return "bytes";
+    case msgpack::type::ARRAY: return "an array";
+    case msgpack::type::MAP: return "a map";
+    case msgpack::type::EXT: return "an extension";
   }
   return "something unknown";
 }

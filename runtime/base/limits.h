@@ -14,9 +14,9 @@ struct Limits {
   size_t message_bytes_max = size_t{64} << 20;  // one control or client message
   size_t array_items_max = size_t{1} << 20;     // of one msgpack array
   size_t msgpack_depth_max = 16;
-  size_t mailbox_work_max = 8192;  // work lane of one actor
+  size_t mailbox_work_max = 8192;             // work lane of one actor
   size_t mailbox_hard_max = size_t{1} << 20;  // either lane, mail that is never refused included
-  size_t link_unacked_max = 4096;  // messages kept for resending, per peer
+  size_t link_unacked_max = 4096;             // messages kept for resending, per peer
   size_t link_unacked_bytes_max = size_t{64} << 20;
   size_t outbox_max = 8192;  // messages queued for one socket
 

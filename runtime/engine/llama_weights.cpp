@@ -12,18 +12,12 @@ namespace {
 
 DType dtype_of(TensorType type) {
   switch (type) {
-    case TensorType::f32:
-      return DType::f32;
-    case TensorType::f16:
-      return DType::f16;
-    case TensorType::q4_0:
-      return DType::q4_0;
-    case TensorType::q4_1:
-      return DType::q4_1;
-    case TensorType::q8_0:
-      return DType::q8_0;
-    case TensorType::bf16:
-      return DType::bf16;
+    case TensorType::f32: return DType::f32;
+    case TensorType::f16: return DType::f16;
+    case TensorType::q4_0: return DType::q4_0;
+    case TensorType::q4_1: return DType::q4_1;
+    case TensorType::q8_0: return DType::q8_0;
+    case TensorType::bf16: return DType::bf16;
   }
   check_failed(__FILE__, __LINE__, "type", "no such tensor type");
 }

@@ -7,10 +7,8 @@ namespace baton {
 
 const char* activation_mode_name(ActivationMode mode) noexcept {
   switch (mode) {
-    case ActivationMode::int8:
-      return "int8";
-    case ActivationMode::f32:
-      return "f32";
+    case ActivationMode::int8: return "int8";
+    case ActivationMode::f32: return "f32";
   }
   check_failed(__FILE__, __LINE__, "mode", "no such activation mode");
 }
