@@ -1,5 +1,6 @@
 // Tokens per second of the CPU engine on a model file, beside what the machine could do:
 //   bench_engine MODEL [--activations int8|f32] [--threads N]... [--pin] [--context N]
+//                [--only TEXT]
 // Prefill of 512 tokens; decode steps of 1, 8 and 32 sequences at a context of 128 (or N).
 
 #include <algorithm>
@@ -23,6 +24,7 @@ struct Arguments {
   std::vector<int> threads;
   bool pin = false;
   uint32_t context = 128;
+  std::string only;  // part of the names of the lines to measure
 };
 
 [[noreturn]] void fail(const std::string& text) {
@@ -46,6 +48,8 @@ Arguments parse(int argc, char** argv) {
       out.pin = true;
     } else if (argument == "--context") {
       out.context = static_cast<uint32_t>(std::max(1, std::atoi(value().c_str())));
+    } else if (argument == "--only") {
+      out.only = value();
     } else {
       out.model = argument;
     }
@@ -112,6 +116,7 @@ void bench(const Arguments& arguments, int threads) {
        {Load{"prefill 512", 1, 512, 0}, Load{"decode B=1", 1, 1, arguments.context},
         Load{"decode B=8", 8, 1, arguments.context},
         Load{"decode B=32", 32, 1, arguments.context}}) {
+    if (std::string(load.name).find(arguments.only) == std::string::npos) continue;
     const std::vector<BatchRow> rows = rows_of(*driver, load);
     const Timing timing = measure(5, kSeconds, [&] { driver->step(rows); });
     const double tokens = load.rows * load.tokens;
