@@ -163,9 +163,11 @@ void Gateway::on(Context& context, const Envelope& from, Freeze&) {
 // ---------------------------------------------------------------- acknowledging
 
 void Gateway::acknowledge(Context& context, RequestRow& row) {
-  if (reader_waits(row)) return;
+  const bool waits = reader_waits(row);
   const Stream& stream = *row.stream;
   for (uint32_t c = 0; c < stream.choices(); ++c) {
+    // What has ended is acknowledged whoever reads it: the worker need keep none of it.
+    if (waits && !stream.finished(c)) continue;
     const uint32_t next = stream.committed(c);
     const bool due = stream.finished(c) ? next > row.acked[c] : next >= row.acked[c] + ack_every_;
     if (!due || stream.holder(c).rank == kClientRank) continue;
