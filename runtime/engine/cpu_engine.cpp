@@ -23,12 +23,12 @@ Result<void> check_options(const CpuEngineOptions& options, const ModelConfig& c
                    "; expected 16, 32 or 64 tokens");
   }
   if (options.context_max > config.context) {
-    return invalid("--max-context is " + std::to_string(options.context_max) +
+    return invalid("--max-model-len is " + std::to_string(options.context_max) +
                    ", but the model was trained for " + std::to_string(config.context) +
                    " positions: choose at most that");
   }
   if (options.step_tokens_max == 0) {
-    return invalid("--max-batched-tokens is 0; expected at least 1");
+    return invalid("--max-num-batched-tokens is 0; expected at least 1");
   }
   return {};
 }
@@ -54,7 +54,7 @@ Result<std::unique_ptr<CpuEngine>> CpuEngine::create(std::shared_ptr<const Llama
   const uint64_t blocks =
       options.kv_blocks > 0 ? options.kv_blocks : options.kv_cache_bytes / geometry.block_bytes();
   if (blocks == 0 || blocks > INT32_MAX) {
-    return invalid("--kv-cache-bytes is " + std::to_string(options.kv_cache_bytes) +
+    return invalid("--kv-cache-memory is " + std::to_string(options.kv_cache_bytes) +
                    "; one block of " + std::to_string(geometry.block_tokens) +
                    " tokens of this model takes " + std::to_string(geometry.block_bytes()) +
                    " bytes: expected room for 1 to 2^31");

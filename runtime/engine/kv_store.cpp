@@ -26,7 +26,7 @@ Result<KvStore> KvStore::allocate(const KvGeometry& geometry, uint32_t blocks) {
   store.block_bytes_ = geometry.block_bytes();
   store.blocks_ = blocks;
   Result<MappedMemory> memory = MappedMemory::allocate(store.block_bytes_ * blocks,
-                                                       {"the KV cache", "lower --kv-cache-bytes"});
+                                                       {"the KV cache", "lower --kv-cache-memory"});
   if (!memory) return memory.error();
   store.memory_ = std::move(*memory);
   return store;

@@ -11,7 +11,7 @@ namespace baton {
 // What an allocation is for, and what its user can change: parts of the sentence of its error.
 struct MemoryPurpose {
   std::string what;    // "the KV cache"
-  std::string remedy;  // "lower --kv-cache-bytes"
+  std::string remedy;  // "lower --kv-cache-memory"
 };
 
 // Bytes that this process may still take: of the machine, or of its control group if that is less.
