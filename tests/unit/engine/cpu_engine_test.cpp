@@ -100,7 +100,7 @@ TEST_CASE("impossible options are refused with a sentence") {
   CHECK(mentions(refusal(options), "512 positions"));
   options = small_options();
   options.step_tokens_max = 0;
-  CHECK(mentions(refusal(options), "--max-batched-tokens"));
+  CHECK(mentions(refusal(options), "--max-num-batched-tokens"));
   options = small_options();
   options.kv_blocks = 0;
   options.kv_cache_bytes = 100;
@@ -108,7 +108,7 @@ TEST_CASE("impossible options are refused with a sentence") {
   options.kv_cache_bytes = uint64_t{1} << 50;
   CHECK(mentions(refusal(options), "one block of 16 tokens"));
   options.kv_cache_bytes = uint64_t{1} << 42;  // 4 TiB
-  CHECK(mentions(refusal(options), "lower --kv-cache-bytes"));
+  CHECK(mentions(refusal(options), "lower --kv-cache-memory"));
 }
 
 TEST_CASE("loading reports progress up to all of the bytes") {
