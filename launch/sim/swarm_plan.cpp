@@ -24,14 +24,14 @@ ChaosPlan draw_chaos(SimRandom& random) {
   chaos.fabric.fail = some(random, 0.1);
   chaos.fabric.corrupt = some(random, 0.1);
   chaos.fabric.unwithdrawn = some(random, 1.0);
-  chaos.cuts = some(random, 0.6);
-  chaos.clogs = some(random, 0.6);
-  chaos.crashes = some(random, 0.6);
-  chaos.stalls = some(random, 0.8);
+  chaos.cuts = some(random, 1.2);
+  chaos.clogs = some(random, 1.0);
+  chaos.crashes = some(random, 1.2);
+  chaos.stalls = some(random, 1.2);
   chaos.control_stalls = some(random, 0.4, 0.3);
-  chaos.actor_failures = some(random, 0.3, 0.4);
-  chaos.fail_at_message = some(random, 0.001, 0.3);
-  chaos.crash_at_message = some(random, 0.001, 0.3);
+  chaos.actor_failures = some(random, 0.8, 0.4);
+  chaos.fail_at_message = some(random, 0.004, 0.3);
+  chaos.crash_at_message = some(random, 0.004, 0.3);
   chaos.cut_us_max = random.between(300, 5000) * kMillisecond;
   chaos.stall_us_max = random.between(50, 6000) * kMillisecond;
   return chaos;
@@ -51,11 +51,11 @@ void draw_limits(SimRandom& random, Limits& limits) {
 
 ClientPlan draw_clients(SimRandom& random) {
   ClientPlan clients;
-  clients.clients = static_cast<uint32_t>(random.between(1, 5));
-  clients.jobs_each = static_cast<uint32_t>(random.between(2, 7));
+  clients.clients = static_cast<uint32_t>(random.between(1, 7));
+  clients.jobs_each = static_cast<uint32_t>(random.between(2, 12));
   clients.prompt_max = static_cast<uint32_t>(random.between(4, 80));
-  clients.new_max = static_cast<uint32_t>(random.between(1, 40));
-  clients.think_us_max = random.between(0, 1000) * kMillisecond;
+  clients.new_max = static_cast<uint32_t>(random.between(1, random.chance(0.3) ? 100 : 40));
+  clients.think_us_max = random.between(0, 1500) * kMillisecond;
   clients.share_key = some(random, 0.3, 0.3);
   clients.cancel = some(random, 0.5);
   clients.disconnect = some(random, 0.4);
