@@ -19,8 +19,10 @@ void Chaos::start() {
   active_ = true;
   repeat(plan_.cuts, [this] { cut(); });
   repeat(plan_.clogs, [this] { clog(); });
-  repeat(plan_.crashes, [this] { crash(); });
-  repeat(plan_.stalls, [this] { stall(random_worker()); });
+  if (!cluster_.plan().alone) {
+    repeat(plan_.crashes, [this] { crash(); });
+    repeat(plan_.stalls, [this] { stall(random_worker()); });
+  }
   repeat(plan_.control_stalls, [this] { stall(0); });
   repeat(plan_.actor_failures, [this] { fail_actor(); });
   resurrect();
@@ -104,12 +106,15 @@ void Chaos::stall(uint32_t rank) {
 }
 
 void Chaos::fail_actor() {
-  const uint32_t rank = random_worker();
+  const bool alone = cluster_.plan().alone;
+  const uint32_t rank = alone ? 0 : random_worker();
   if (!world_.is_up(rank) || world_.is_stalled(rank)) return;
+  std::vector<uint32_t> slots = world_.host(rank).supervisor().slots();
+  std::erase_if(slots, [](uint32_t slot) { return slot != kPrefillSlot && slot != kDecodeSlot; });
+  // Rank 0 may not end: an actor that fails too often takes its process along.
+  if (alone && ++failures_alone_ > Supervisor::kRestartsMax) return;
   ++counts_.failures;
-  for (uint32_t slot : world_.host(rank).supervisor().slots()) {
-    world_.fail_actor(rank, slot, "the simulator broke it");
-  }
+  world_.fail_actor(rank, slots[world_.random().below(slots.size())], "the simulator broke it");
 }
 
 Interference Chaos::meddle(const Mail& mail) {

@@ -43,6 +43,7 @@ class Chaos {
   const ChaosPlan& plan_;
   Counts counts_;
   bool active_ = false;
+  int failures_alone_ = 0;
 };
 
 }  // namespace baton

@@ -86,9 +86,9 @@ SimClusterHooks SimRun::hooks(const SimOptions& options) {
   SimClusterHooks hooks;
   hooks.trace = options.trace;
   hooks.to_client = [this](const Mail& mail) { to_client(mail); };
-  hooks.watch_step = [this](uint32_t rank, const Batch& batch) {
-    leases_.step(rank, batch);
-    check_step_against_transfers(rank, batch, cluster_.fabric(), findings_);
+  hooks.watch_step = [this](const SimMover& mover, const Batch& batch) {
+    leases_.step(mover.rank(), batch);
+    check_step_against_transfers(mover, batch, cluster_.fabric(), findings_);
   };
   if (options.sabotage != Sabotage::none) {
     hooks.sabotage = [this](uint32_t, uint32_t slot) { return kit_.for_actor(slot); };
@@ -223,7 +223,7 @@ void SimRun::rest() {
 void SimRun::look_back() {
   for (const auto& client : clients_) {
     for (const auto& [number, job] : client->jobs()) {
-      check_terminal(job, client->left(), findings_);
+      check_terminal(job, {client->left(), options_.calm}, findings_);
       streams_.finished(job);
     }
   }

@@ -23,7 +23,16 @@ SimCluster::SimCluster(uint64_t seed, const SwarmPlan& plan, SimClusterHooks hoo
   network_.set_faults(plan_.chaos.network);
   fabric_.set_faults(plan_.chaos.fabric);
   uint32_t rank = 0;
-  world_.add_host(rank++, [this](SimHost& host) { boot_control(host); });
+  world_.add_host(rank++, [this](SimHost& host) {
+    boot_control(host);
+    if (!plan_.alone) return;
+    boot_worker(host, true);
+    boot_worker(host, false);
+  });
+  if (plan_.alone) {
+    prefill_ranks_ = decode_ranks_ = {0};
+    return;
+  }
   for (uint32_t i = 0; i < plan_.prefill_ranks; ++i) prefill_ranks_.push_back(rank++);
   for (uint32_t i = 0; i < plan_.decode_ranks; ++i) decode_ranks_.push_back(rank++);
   for (uint32_t worker : prefill_ranks_) {
@@ -79,7 +88,7 @@ void SimCluster::boot_control(SimHost& host) {
   host.add_actor(kSchedulerSlot, factory<Scheduler>(host.rank(), kSchedulerSlot, scheduler));
 }
 
-FakeEngineOptions SimCluster::engine_options(SimHost& host, bool prefill) {
+FakeEngineOptions SimCluster::engine_options(SimHost& host, bool prefill, const SimMover*& mover) {
   FakeEngineOptions engine;
   engine.model = model_;
   engine.block_count = prefill ? plan_.prefill_blocks : plan_.decode_blocks;
@@ -92,19 +101,23 @@ FakeEngineOptions SimCluster::engine_options(SimHost& host, bool prefill) {
   engine.duration = [this](const Batch&) {
     return world_.random().between(plan_.step_us_max / 10 + 1, plan_.step_us_max);
   };
-  engine.watch = [this, rank = host.rank()](const Batch& batch) {
-    if (hooks_.watch_step) hooks_.watch_step(rank, batch);
+  engine.watch = [this, &mover](const Batch& batch) {
+    if (hooks_.watch_step) hooks_.watch_step(*mover, batch);
   };
   return engine;
 }
 
 void SimCluster::boot_worker(SimHost& host, bool prefill) {
-  host.set_pace(plan_.handler_us_max);
-  host.set_control_link(&host.own<SimLink>(switch_, host));
-  FakeEngine& engine = host.own<FakeEngine>(engine_options(host, prefill));
+  if (!plan_.alone) {
+    host.set_pace(plan_.handler_us_max);
+    host.set_control_link(&host.own<SimLink>(switch_, host));
+  }
+  const SimMover*& here = movers_[{host.rank(), prefill ? kPrefillSlot : kDecodeSlot}];
+  FakeEngine& engine = host.own<FakeEngine>(engine_options(host, prefill, here));
   SimMover::Options moving;
   moving.pieces_max = plan_.pieces_max;
   SimMover& mover = host.own<SimMover>(fabric_, host, store_of(engine), moving);
+  here = &mover;
   if (prefill) {
     PrefillOptions options;
     options.limits = plan_.limits;
@@ -127,6 +140,7 @@ void SimCluster::boot_worker(SimHost& host, bool prefill) {
 }
 
 std::vector<uint32_t> SimCluster::worker_ranks() const {
+  if (plan_.alone) return {};
   std::vector<uint32_t> ranks = prefill_ranks_;
   ranks.insert(ranks.end(), decode_ranks_.begin(), decode_ranks_.end());
   return ranks;
@@ -149,6 +163,10 @@ const Prefill* SimCluster::prefill(uint32_t rank) const {
 }
 const Decode* SimCluster::decode(uint32_t rank) const {
   return static_cast<const Decode*>(living(rank, kDecodeSlot));
+}
+
+const SimMover* SimCluster::decode_mover(uint32_t rank) const {
+  return movers_.at({rank, kDecodeSlot});
 }
 
 bool SimCluster::all_joined() const {

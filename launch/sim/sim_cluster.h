@@ -25,15 +25,15 @@ struct SimClusterHooks {
   std::function<void(const std::string&)> trace;
   std::function<void(Mail)> to_client;  // what the gateway sends to clients
   // Sees a batch when its step reads and writes blocks.
-  std::function<void(uint32_t rank, const Batch&)> watch_step;
+  std::function<void(const SimMover& mover, const Batch&)> watch_step;
   // Breaks an actor from outside; empty functions leave it alone.
   std::function<std::pair<Saboteur::Change, Saboteur::Change>(uint32_t rank, uint32_t slot)>
       sabotage;
 };
 
 // A whole cluster in one world: the real gateway and scheduler on rank 0, one real prefill or
-// decode actor on each other rank, over the simulator's links, data plane and engines. The harness
-// owns it.
+// decode actor on each other rank (or all four in one process, where the plan says so), over the
+// simulator's links, data plane and engines. The harness owns it.
 class SimCluster {
  public:
   SimCluster(uint64_t seed, const SwarmPlan& plan, SimClusterHooks hooks);
@@ -51,6 +51,7 @@ class SimCluster {
 
   const std::vector<uint32_t>& prefill_ranks() const { return prefill_ranks_; }
   const std::vector<uint32_t>& decode_ranks() const { return decode_ranks_; }
+  // Those that may end: rank 0 is none of them.
   std::vector<uint32_t> worker_ranks() const;
 
   // The living actors; null while there is none.
@@ -58,6 +59,7 @@ class SimCluster {
   const Scheduler* scheduler() const;
   const Prefill* prefill(uint32_t rank) const;
   const Decode* decode(uint32_t rank) const;
+  const SimMover* decode_mover(uint32_t rank) const;  // precondition: decode(rank)
 
   // Every worker is up, and the scheduler has taken it in.
   bool all_joined() const;
@@ -65,7 +67,7 @@ class SimCluster {
  private:
   void boot_control(SimHost& host);
   void boot_worker(SimHost& host, bool prefill);
-  FakeEngineOptions engine_options(SimHost& host, bool prefill);
+  FakeEngineOptions engine_options(SimHost& host, bool prefill, const SimMover*& mover);
   std::unique_ptr<Actor> wrap(uint32_t rank, uint32_t slot, std::unique_ptr<Actor> actor) const;
   template <class A, class Options>
   ActorFactory factory(uint32_t rank, uint32_t slot, const Options& options);
@@ -83,6 +85,7 @@ class SimCluster {
   std::vector<uint32_t> decode_ranks_;
   // The actor that the factory of each place made last; alive while its place is.
   std::map<std::pair<uint32_t, uint32_t>, const Actor*> actors_;
+  std::map<std::pair<uint32_t, uint32_t>, const SimMover*> movers_;
 };
 
 }  // namespace baton

@@ -87,23 +87,29 @@ SwarmPlan draw_plan(SimRandom& random, bool calm) {
   // Drawn in any case, so that a calm run of a seed has the same cluster and clients.
   const ChaosPlan chaos = draw_chaos(random);
   if (!calm) plan.chaos = chaos;
+  plan.alone = random.chance(0.15);
+  if (plan.alone) {
+    plan.prefill_ranks = plan.decode_ranks = 1;
+    plan.chaos.fabric.unwithdrawn = 0;  // within a process every send can be withdrawn
+  }
   return plan;
 }
 
 std::string describe(const SwarmPlan& plan) {
   const ChaosPlan& c = plan.chaos;
   return fmt::format(
-      "{} prefill x {} blocks, {} decode x {} blocks x {} slots, context {}, {} clients x {} jobs; "
+      "{}{} prefill x {} blocks, {} decode x {} blocks x {} slots, context {}, {} clients x {} "
+      "jobs; "
       "drop {:.2f} dup {:.2f} late {:.2f} | kv slow {:.2f} fail {:.2f} corrupt {:.2f} | per "
       "second: "
       "cuts {:.2f} clogs {:.2f} crashes {:.2f} stalls {:.2f}/{:.2f} failures {:.2f} | cancel "
       "{:.2f} "
       "disconnect {:.2f}",
-      plan.prefill_ranks, plan.prefill_blocks, plan.decode_ranks, plan.decode_blocks,
-      plan.limits.decode_slots, plan.context_max, plan.clients.clients, plan.clients.jobs_each,
-      c.network.drop, c.network.duplicate, c.network.late, c.fabric.slow, c.fabric.fail,
-      c.fabric.corrupt, c.cuts, c.clogs, c.crashes, c.stalls, c.control_stalls, c.actor_failures,
-      plan.clients.cancel, plan.clients.disconnect);
+      plan.alone ? "alone: " : "", plan.prefill_ranks, plan.prefill_blocks, plan.decode_ranks,
+      plan.decode_blocks, plan.limits.decode_slots, plan.context_max, plan.clients.clients,
+      plan.clients.jobs_each, c.network.drop, c.network.duplicate, c.network.late, c.fabric.slow,
+      c.fabric.fail, c.fabric.corrupt, c.cuts, c.clogs, c.crashes, c.stalls, c.control_stalls,
+      c.actor_failures, plan.clients.cancel, plan.clients.disconnect);
 }
 
 }  // namespace baton

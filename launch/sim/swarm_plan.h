@@ -44,6 +44,7 @@ struct ClientPlan {
 
 // One run of the simulator: the shape of the cluster and what happens to it.
 struct SwarmPlan {
+  bool alone = false;  // gateway, scheduler, prefill and decode in one process
   uint32_t prefill_ranks = 1;
   uint32_t decode_ranks = 1;
   uint32_t prefill_blocks = 32;

@@ -241,10 +241,10 @@ void SimFabric::leave(SimMover* mover) {
   }
 }
 
-std::set<BlockId> SimFabric::written_blocks(uint32_t rank) const {
+std::set<BlockId> SimFabric::written_blocks(const SimMover& mover) const {
   std::set<BlockId> blocks;
   const auto add = [&](const Half& half) {
-    if (half.mover && half.rank == rank) {
+    if (half.mover == &mover) {
       blocks.insert(half.piece.blocks.begin(), half.piece.blocks.end());
     }
   };

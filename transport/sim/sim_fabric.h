@@ -42,8 +42,8 @@ class SimFabric {
 
   void set_faults(const FabricFaults& faults) { faults_ = faults; }
   void set_sabotage(FabricSabotage sabotage) { sabotage_ = sabotage; }
-  // Blocks of a rank into which bytes may still come, whatever its mover told its actor.
-  std::set<BlockId> written_blocks(uint32_t rank) const;
+  // Blocks into which bytes may still come, whatever the mover told its actor.
+  std::set<BlockId> written_blocks(const SimMover& mover) const;
   uint64_t pieces_moved() const { return pieces_moved_; }
   uint64_t pieces_failed() const { return pieces_failed_; }
   uint64_t bits_flipped() const { return bits_flipped_; }

@@ -31,6 +31,7 @@ class SimMover final : public KvMover {
   void drain(const KvTransfer& transfer) override;
   void peer_down(uint32_t rank, uint32_t incarnation) override;
   std::vector<BlockId> busy_blocks() const override { return table_.busy_blocks(); }
+  uint32_t rank() const { return host_.rank(); }
 
  private:
   friend class SimFabric;

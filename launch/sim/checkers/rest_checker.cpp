@@ -62,8 +62,8 @@ std::vector<std::string> unrest(const SimCluster& cluster) {
                   cluster.plan().limits.decode_slots);
     unrest.expect("reservations of " + name, decode->reservations(), 0);
     unrest.expect("kept streams of " + name, decode->streams(), 0);
-    unrest.expect("blocks under transfer at " + name, cluster.fabric().written_blocks(rank).size(),
-                  0);
+    unrest.expect("blocks under transfer at " + name,
+                  cluster.fabric().written_blocks(*cluster.decode_mover(rank)).size(), 0);
   }
   return unrest.take();
 }

@@ -5,14 +5,14 @@
 namespace baton {
 namespace {
 
-bool explained(const JobRecord& job) {
+bool explained(const JobRecord& job, bool calm) {
   switch (job.refusal.code) {
     case ErrorCode::cancelled: return job.cancelled || job.disconnected;
     case ErrorCode::deadline_exceeded: return job.submit.deadline_ms > 0;
     case ErrorCode::not_found: return job.disconnected;  // its result was not kept for so long
-    case ErrorCode::busy:
+    case ErrorCode::busy: return !job.must_finish;
     case ErrorCode::unavailable:
-    case ErrorCode::worker_lost: return !job.must_finish;
+    case ErrorCode::worker_lost: return !job.must_finish && !calm;
     case ErrorCode::ok:
     case ErrorCode::invalid_argument:
     case ErrorCode::bad_frame:
@@ -29,16 +29,16 @@ bool explained(const JobRecord& job) {
 
 }  // namespace
 
-void check_terminal(const JobRecord& job, bool client_left, Findings& findings) {
+void check_terminal(const JobRecord& job, const TerminalContext& context, Findings& findings) {
   const std::string name = "job " + std::to_string(job.submit.job) + ", request " +
                            std::to_string(job.request.value) + ": ";
-  if (job.ends == 0 && !client_left) findings.add("terminal", name + "never ended");
+  if (job.ends == 0 && !context.client_left) findings.add("terminal", name + "never ended");
   if (job.ends > 1 + job.fetches) {
     findings.add("terminal", name + "ended " + std::to_string(job.ends) + " times, with " +
                                  std::to_string(job.fetches) + " fetches");
   }
   if (job.changed_end) findings.add("terminal", name + "ended in two ways");
-  if (job.end == JobEnd::refused && !explained(job)) {
+  if (job.end == JobEnd::refused && !explained(job, context.calm)) {
     findings.add("terminal", name + "was refused for no reason (" + error_name(job.refusal.code) +
                                  "): " + job.refusal.text);
   }

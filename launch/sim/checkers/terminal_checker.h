@@ -6,6 +6,10 @@
 namespace baton {
 
 // Every job has exactly one terminal event, and one that its history explains.
-void check_terminal(const JobRecord& job, bool client_left, Findings& findings);
+struct TerminalContext {
+  bool client_left = false;  // it was not there to hear of the end
+  bool calm = false;         // no worker was lost
+};
+void check_terminal(const JobRecord& job, const TerminalContext& context, Findings& findings);
 
 }  // namespace baton
