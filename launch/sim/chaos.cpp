@@ -9,6 +9,7 @@ namespace {
 constexpr Micros kCutUsMin = 300 * kMillisecond;
 constexpr Micros kStallUsMin = 10 * kMillisecond;
 constexpr Micros kDownUsMax = 3 * kSecond;
+constexpr int kFailuresAlone = 2;
 
 }  // namespace
 
@@ -112,7 +113,7 @@ void Chaos::fail_actor() {
   std::vector<uint32_t> slots = world_.host(rank).supervisor().slots();
   std::erase_if(slots, [](uint32_t slot) { return slot != kPrefillSlot && slot != kDecodeSlot; });
   // Rank 0 may not end: an actor that fails too often takes its process along.
-  if (alone && ++failures_alone_ > Supervisor::kRestartsMax) return;
+  if (alone && ++failures_alone_ > kFailuresAlone) return;
   ++counts_.failures;
   world_.fail_actor(rank, slots[world_.random().below(slots.size())], "the simulator broke it");
 }

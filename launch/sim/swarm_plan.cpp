@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace baton {
 namespace {
 
@@ -91,6 +93,8 @@ SwarmPlan draw_plan(SimRandom& random, bool calm) {
   if (plan.alone) {
     plan.prefill_ranks = plan.decode_ranks = 1;
     plan.chaos.fabric.unwithdrawn = 0;  // within a process every send can be withdrawn
+    // Shorter than what workers take for their own death, which uses up their restarts.
+    plan.chaos.stall_us_max = std::min(plan.chaos.stall_us_max, kSecond);
   }
   return plan;
 }
