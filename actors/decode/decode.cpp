@@ -8,8 +8,6 @@
 namespace baton {
 namespace {
 
-constexpr uint32_t kPollTimer = static_cast<uint32_t>(WorkerTimer::first_own);
-constexpr Micros kPollPeriod = 5 * kMillisecond;
 constexpr size_t kCancelledMax = 4096;  // requests whose Cancel is remembered
 constexpr size_t kWithdrawnMax = 1024;  // transfers whose withdrawn pieces are remembered
 
@@ -66,16 +64,9 @@ void Decode::start(Context& context) {
   join(context);
 }
 
-// A step of an earlier life may still write blocks of the pool: nothing begins before it has ended.
+// Nothing begins before an earlier life has ended.
 void Decode::join(Context& context) {
-  if (started_) return;
-  if (engine_.busy()) {
-    context.set_timer(kPollPeriod, kPollTimer);
-    return;
-  }
-  started_ = true;
-  inherited_.take(pool_, mover_);
-  joining_.start(context);
+  if (earlier_.ended(context, engine_, pool_, mover_)) joining_.start(context);
 }
 
 void Decode::on(Context& context, const Envelope&, Welcome& message) {
@@ -96,7 +87,7 @@ void Decode::on(Context& context, const Envelope&, Drain&) {
 }
 
 void Decode::on(Context& context, const Envelope&, Timer& timer) {
-  if (timer.purpose == kPollTimer) return join(context);
+  if (timer.purpose == static_cast<uint32_t>(WorkerTimer::earlier_life)) return join(context);
   if (joining_.on_timer(context, timer, load())) sweep(context);
 }
 
@@ -117,7 +108,7 @@ Beat Decode::load() const {
 }
 
 uint32_t Decode::quarantined_blocks() const {
-  size_t blocks = inherited_.size();
+  size_t blocks = earlier_.blocks();
   for (const auto& [transfer, incoming] : incoming_) {
     if (incoming.closing) blocks += incoming.blocks.size();
   }
@@ -197,10 +188,8 @@ void Decode::on(Context& context, const Envelope& from, Resend& message) {
 
 // Time as the last resort: whatever message was lost, nothing is held for ever.
 void Decode::sweep(Context& context) {
-  inherited_.sweep(mover_);
-  if (quarantined_blocks() > options_.limits.quarantined_blocks_max) {
-    throw ActorBroken("too many KV blocks are in quarantine; the instance must start over");
-  }
+  earlier_.sweep(mover_);
+  check_quarantine(quarantined_blocks(), options_.limits);
   expire_reservations(context);
   retained_.drop_ended(context.now() - options_.limits.lease_us);
   settle(context);

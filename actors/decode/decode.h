@@ -16,7 +16,7 @@
 #include "actors/protocol/worker.h"
 #include "actors/worker/cancelled_memory.h"
 #include "actors/worker/dead_peers.h"
-#include "actors/worker/inherited_blocks.h"
+#include "actors/worker/earlier_life.h"
 #include "actors/worker/joining.h"
 #include "runtime/actor/actor.h"
 #include "runtime/actor/control_link.h"
@@ -164,7 +164,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   Engine& engine_;
   KvMover& mover_;
   BlockPool pool_;  // before all that holds leases on it
-  InheritedBlocks inherited_;
+  EarlierLife earlier_;
   Joining joining_;
   CancelledMemory cancelled_;
   DeadPeers dead_;
@@ -185,7 +185,6 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
     Tokens message;
   };
   std::vector<Delivery> deliveries_;  // of one step; one per gateway
-  bool started_ = false;              // the engine has finished what an earlier life began
   DecodeCounters counters_;
 };
 

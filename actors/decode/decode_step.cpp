@@ -22,7 +22,7 @@ constexpr SlotLease slot_of_key(uint64_t key) {
 }  // namespace
 
 void Decode::pump(Context& context) {
-  if (!started_ || step_) return;
+  if (!earlier_.over() || step_) return;
   plan_rows(context);
   if (ready_.empty()) return;
   StepBudget budget;
@@ -90,7 +90,7 @@ bool Decode::make_room(Context& context, uint32_t needy) {
     preempt(context, *sequences_[youngest]);
     return youngest != needy;
   }
-  if (!incoming_.empty() || inherited_.size() > 0) return false;  // these blocks will come back
+  if (!incoming_.empty() || earlier_.blocks() > 0) return false;  // these blocks will come back
   log_warning("a sequence needs more KV blocks than the pool has; it ends with an error");
   break_off(context, *sequences_[needy], Finish::error);
   return false;

@@ -28,7 +28,7 @@ std::optional<Refusal> Decode::refuse_now(const Envelope& from, const Reserve& w
     return Refusal{ErrorCode::cancelled, "the request was cancelled before it arrived here", 0};
   }
   const Micros again = options_.limits.retry_after_us / kMillisecond;
-  if (joining_.draining() || !started_) {
+  if (joining_.draining() || !earlier_.over()) {
     return Refusal{ErrorCode::unavailable, "this decode instance takes no new requests", again};
   }
   if (dead_.covers(wanted.source)) {

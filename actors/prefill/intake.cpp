@@ -26,7 +26,7 @@ std::optional<Refusal> Prefill::refuse_now(const Envelope& from, const Run& run)
   if (dead_.covers(run.target)) {
     return Refusal{ErrorCode::unavailable, "the decode worker of the request is gone", again};
   }
-  if (joining_.draining() || !started_) {
+  if (joining_.draining() || !earlier_.over()) {
     return Refusal{ErrorCode::unavailable, "this prefill instance takes no new prompts", again};
   }
   if (packer_.size() + pack_.size() >= options_.queue_max) {

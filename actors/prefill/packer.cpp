@@ -49,17 +49,6 @@ Result<void> check_prefill_lengths(const std::vector<uint32_t>& lengths, uint32_
   return {};
 }
 
-const char* flush_reason_name(FlushReason reason) noexcept {
-  switch (reason) {
-    case FlushReason::full: return "full";
-    case FlushReason::aged: return "aged";
-    case FlushReason::idle: return "idle";
-    case FlushReason::ending: return "ending";
-    case FlushReason::alone: return "alone";
-  }
-  return "unknown";
-}
-
 Packer::Packer(PackOptions options)
     : options_(std::move(options)),
       capacity_(options_.prefill_lengths.empty()

@@ -50,7 +50,6 @@ enum class FlushReason : uint8_t {
   alone = 4,   // a prompt that fills a pass by itself
 };
 inline constexpr size_t kFlushReasons = 5;
-const char* flush_reason_name(FlushReason reason) noexcept;
 
 struct Pack {
   std::vector<PackItem> items;  // in order of arrival

@@ -8,8 +8,6 @@
 namespace baton {
 namespace {
 
-constexpr uint32_t kPollTimer = static_cast<uint32_t>(WorkerTimer::first_own);
-constexpr Micros kPollPeriod = 5 * kMillisecond;
 constexpr size_t kCancelledMax = 4096;  // requests whose Cancel is remembered
 
 uint32_t step_tokens_of(const PrefillOptions& options) {
@@ -74,16 +72,9 @@ void Prefill::start(Context& context) {
   join(context);
 }
 
-// A step of an earlier life may still write blocks of the pool: nothing begins before it has ended.
+// Nothing begins before an earlier life has ended.
 void Prefill::join(Context& context) {
-  if (started_) return;
-  if (engine_.busy()) {
-    context.set_timer(kPollPeriod, kPollTimer);
-    return;
-  }
-  started_ = true;
-  inherited_.take(pool_, mover_);
-  joining_.start(context);
+  if (earlier_.ended(context, engine_, pool_, mover_)) joining_.start(context);
 }
 
 void Prefill::on(Context& context, const Envelope& from, Cancel&) {
@@ -240,7 +231,7 @@ void Prefill::on(Context& context, const Envelope&, Drain&) {
 }
 
 void Prefill::on(Context& context, const Envelope&, Timer& timer) {
-  if (timer.purpose == kPollTimer) return join(context);
+  if (timer.purpose == static_cast<uint32_t>(WorkerTimer::earlier_life)) return join(context);
   if (joining_.on_timer(context, timer, load())) sweep(context);
 }
 
@@ -257,7 +248,7 @@ Beat Prefill::load() const {
 }
 
 uint32_t Prefill::quarantined_blocks() const {
-  size_t blocks = inherited_.size();
+  size_t blocks = earlier_.blocks();
   for (const auto& [transfer, job] : jobs_) {
     if (job.phase == JobPhase::closing) blocks += job.blocks.size();
   }
@@ -266,10 +257,8 @@ uint32_t Prefill::quarantined_blocks() const {
 
 // Time as the last resort: whatever message was lost, nothing is held for ever.
 void Prefill::sweep(Context& context) {
-  inherited_.sweep(mover_);
-  if (quarantined_blocks() > options_.limits.quarantined_blocks_max) {
-    throw ActorBroken("too many KV blocks are in quarantine; the instance must start over");
-  }
+  earlier_.sweep(mover_);
+  check_quarantine(quarantined_blocks(), options_.limits);
   for (auto job = jobs_.begin(); job != jobs_.end();) {
     const auto current = job++;
     PrefillJob& held = current->second;

@@ -15,7 +15,7 @@
 #include "actors/protocol/worker.h"
 #include "actors/worker/cancelled_memory.h"
 #include "actors/worker/dead_peers.h"
-#include "actors/worker/inherited_blocks.h"
+#include "actors/worker/earlier_life.h"
 #include "actors/worker/joining.h"
 #include "runtime/actor/actor.h"
 #include "runtime/actor/control_link.h"
@@ -146,7 +146,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   Engine& engine_;
   KvMover& mover_;
   BlockPool pool_;  // before all that holds leases on it
-  InheritedBlocks inherited_;
+  EarlierLife earlier_;
   Joining joining_;
   CancelledMemory cancelled_;
   DeadPeers dead_;
@@ -156,7 +156,6 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   std::vector<StepRow> step_rows_;  // of the step under way
   std::optional<StepId> step_;
   uint64_t last_step_ = 0;
-  bool started_ = false;  // the engine has finished what an earlier life began
   PrefillCounters counters_;
 };
 

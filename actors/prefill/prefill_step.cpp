@@ -10,7 +10,7 @@
 namespace baton {
 
 void Prefill::pump(Context& context) {
-  if (!started_ || step_) return;
+  if (!earlier_.over() || step_) return;
   while (next_pack(context)) {
     drop_expired(context);
     if (pack_.empty()) continue;

@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// Purposes of the timers that every worker has; an actor's own ones start at `first_own`.
-enum class WorkerTimer : uint32_t { join = 1, beat = 2, first_own = 16 };
+// Purposes of a worker's timers.
+enum class WorkerTimer : uint32_t { join = 1, beat = 2, earlier_life = 3 };
 
 struct JoiningOptions {
   Limits limits;
@@ -28,7 +28,7 @@ class Joining {
   explicit Joining(JoiningOptions options);
 
   void start(Context& context);
-  // True if the timer is one of WorkerTimer. `load` is what the next beat says; seq and echo are
+  // True if the timer is `join` or `beat`. `load` is what the next beat says; seq and echo are
   // filled in here. Throws ActorBroken after a pause that others must take for death.
   bool on_timer(Context& context, const Timer& timer, const Beat& load);
   void on_welcome(Context& context, const Welcome& message);

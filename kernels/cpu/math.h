@@ -123,11 +123,4 @@ BATON_INLINE VF sigmoid_v(VF x) {
   return div(splat(1.0f), add(splat(1.0f), exp_v(sub(zero(), x))));
 }
 
-// exp of one number, by the same steps.
-BATON_INLINE float exp_one(float x) {
-  alignas(64) float lanes[kLanes];
-  store(lanes, exp_v(splat(x)));
-  return lanes[0];
-}
-
 }  // namespace baton::BATON_ISA_NS

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "launch/cli/client_options.h"
+#include "launch/cli/terminal.h"
 
 namespace baton::cli {
 namespace {
@@ -11,16 +12,6 @@ namespace {
 int model_error(const char* verb, const Error& error) {
   std::fprintf(stderr, "baton %s: %s\n", verb, error.text.c_str());
   return error.code == ErrorCode::invalid_argument ? kUsage : kBadModel;
-}
-
-// A text as given, or the contents of standard input for "-".
-std::string text_or_stdin(const std::string& word) {
-  if (word != "-") return word;
-  std::string all;
-  char buffer[4096];
-  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, stdin)) > 0;)
-    all.append(buffer, got);
-  return all;
 }
 
 }  // namespace
@@ -77,7 +68,8 @@ int tokenize_main(int argc, char** argv) {
   if (!file.ok()) return model_error("tokenize", file.error());
   const Result<Tokenizer> tokenizer = Tokenizer::load(*file);
   if (!tokenizer.ok()) return model_error("tokenize", tokenizer.error());
-  const Result<TokenizeReport> report = tokenize_report(*tokenizer, text_or_stdin(text), special);
+  const Result<TokenizeReport> report =
+      tokenize_report(*tokenizer, text == "-" ? read_stdin() : text, special);
   if (!report.ok()) return model_error("tokenize", report.error());
   if (!ids_only) {
     std::printf("%s", tokenize_table(*report).c_str());

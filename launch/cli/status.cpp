@@ -1,8 +1,11 @@
 #include <cstdio>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "launch/cli/client_options.h"
 #include "launch/cli/terminal.h"
+#include "runtime/base/json.h"
 
 namespace baton::cli {
 namespace {
@@ -22,42 +25,45 @@ void print_counts(const char* title, const std::vector<client::Count>& counts) {
   std::printf("%s\n", any ? "" : " none");
 }
 
-std::string json_string(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return out + "\"";
+Json counts_json(const std::vector<client::Count>& counts) {
+  Json object = Json::object();
+  for (const client::Count& c : counts) object.set(c.name, static_cast<int64_t>(c.value));
+  return object;
 }
 
-std::string json_counts(const std::vector<client::Count>& counts) {
-  std::string out = "{";
-  for (const client::Count& c : counts) {
-    out += (out.size() > 1 ? "," : "") + json_string(c.name) + ":" + std::to_string(c.value);
-  }
-  return out + "}";
+Json worker_json(const client::Worker& w) {
+  Json object = Json::object();
+  object.set("rank", static_cast<int64_t>(w.rank));
+  object.set("role", w.role);
+  object.set("host", w.host);
+  object.set("alive", w.alive);
+  object.set("slots", static_cast<int64_t>(w.slots));
+  object.set("slots_free", static_cast<int64_t>(w.slots_free));
+  object.set("blocks", static_cast<int64_t>(w.blocks));
+  object.set("blocks_free", static_cast<int64_t>(w.blocks_free));
+  object.set("blocks_quarantined", static_cast<int64_t>(w.blocks_quarantined));
+  object.set("queued", static_cast<int64_t>(w.queued));
+  object.set("running", static_cast<int64_t>(w.running));
+  object.set("steps", static_cast<int64_t>(w.steps));
+  object.set("beat_age_us", w.beat_age_us);
+  return object;
 }
 
 void print_json(const client::Status& s) {
-  std::printf(
-      "{\"model\":%s,\"version\":%s,\"ready\":%s,\"uptime_us\":%lld,\"clients\":%u,"
-      "\"streams\":%u,\"workers\":[",
-      json_string(s.model).c_str(), json_string(s.version).c_str(), s.ready ? "true" : "false",
-      static_cast<long long>(s.uptime_us), s.clients, s.streams);
-  for (size_t i = 0; i < s.workers.size(); ++i) {
-    const client::Worker& w = s.workers[i];
-    std::printf(
-        "%s{\"rank\":%u,\"role\":%s,\"host\":%s,\"alive\":%s,\"slots\":%u,"
-        "\"slots_free\":%u,\"blocks\":%u,\"blocks_free\":%u,\"blocks_quarantined\":%u,"
-        "\"queued\":%u,\"running\":%u,\"steps\":%llu,\"beat_age_us\":%lld}",
-        i ? "," : "", w.rank, json_string(w.role).c_str(), json_string(w.host).c_str(),
-        w.alive ? "true" : "false", w.slots, w.slots_free, w.blocks, w.blocks_free,
-        w.blocks_quarantined, w.queued, w.running, static_cast<unsigned long long>(w.steps),
-        static_cast<long long>(w.beat_age_us));
-  }
-  std::printf("],\"requests\":%s,\"leases\":%s,\"counters\":%s}\n", json_counts(s.requests).c_str(),
-              json_counts(s.leases).c_str(), json_counts(s.counters).c_str());
+  Json object = Json::object();
+  object.set("model", s.model);
+  object.set("version", s.version);
+  object.set("ready", s.ready);
+  object.set("uptime_us", s.uptime_us);
+  object.set("clients", static_cast<int64_t>(s.clients));
+  object.set("streams", static_cast<int64_t>(s.streams));
+  Json workers = Json::array();
+  for (const client::Worker& w : s.workers) workers.push_back(worker_json(w));
+  object.set("workers", std::move(workers));
+  object.set("requests", counts_json(s.requests));
+  object.set("leases", counts_json(s.leases));
+  object.set("counters", counts_json(s.counters));
+  std::printf("%s\n", write_json(object).c_str());
 }
 
 }  // namespace

@@ -14,12 +14,7 @@ namespace {
 // "@file" reads the prompt from a file, "-" from standard input.
 bool read_prompt(const std::string& word, std::string& text) {
   if (word == "-") {
-    std::string all;
-    char buffer[4096];
-    for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, stdin)) > 0;) {
-      all.append(buffer, got);
-    }
-    text = all;
+    text = read_stdin();
     return true;
   }
   if (word.empty() || word[0] != '@') {

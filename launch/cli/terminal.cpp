@@ -54,6 +54,15 @@ int terminal_width() {
   return 100;
 }
 
+std::string read_stdin() {
+  std::string all;
+  char buffer[4096];
+  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, stdin)) > 0;) {
+    all.append(buffer, got);
+  }
+  return all;
+}
+
 std::string coloured(const std::string& text, int colour, bool on) {
   if (!on) return text;
   return "\x1b[" + std::to_string(colour) + "m" + text + "\x1b[0m";

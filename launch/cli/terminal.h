@@ -14,6 +14,9 @@ bool may_colour(std::FILE* stream);
 // Columns of the terminal; 100 where there is none.
 int terminal_width();
 
+// All of standard input.
+std::string read_stdin();
+
 // `text` in an ANSI colour (31 red, 32 green, ...; 1 bold, 2 dim) if `on`.
 std::string coloured(const std::string& text, int colour, bool on);
 

@@ -81,8 +81,7 @@ Delivery delivery_of(MsgKind kind) noexcept {
     case MsgKind::tokens:
     case MsgKind::tokens_ack:
     case MsgKind::prompt_scores:
-    case MsgKind::prepared:
-    case MsgKind::journaled: return kFact;
+    case MsgKind::prepared: return kFact;
   }
   return kFact;
 }

@@ -71,7 +71,6 @@ const char* msg_kind_name(MsgKind kind) noexcept {
     case MsgKind::kv_sent: return "kv_sent";
     case MsgKind::kv_received: return "kv_received";
     case MsgKind::prepared: return "prepared";
-    case MsgKind::journaled: return "journaled";
   }
   return nullptr;
 }

@@ -88,7 +88,6 @@ enum class MsgKind : uint16_t {
   kv_sent = 202,
   kv_received = 203,
   prepared = 204,
-  journaled = 205,
 };
 
 // True if `value` is one of the kinds above: what came from outside is checked before the cast.

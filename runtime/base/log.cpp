@@ -4,8 +4,10 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
-#include <cstdio>
 #include <memory>
+#include <string>
+
+#include "runtime/base/json.h"
 
 namespace baton {
 namespace {
@@ -18,25 +20,6 @@ spdlog::level::level_enum spd_level(LogLevel level) {
     case LogLevel::error: return spdlog::level::err;
   }
   return spdlog::level::info;
-}
-
-// Quotes and control characters of a JSON string; the rest passes as it is.
-std::string json_escaped(std::string_view text) {
-  std::string out;
-  out.reserve(text.size() + 8);
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char buffer[8];
-      std::snprintf(buffer, sizeof buffer, "\\u%04x", static_cast<unsigned>(c));
-      out += buffer;
-    } else {
-      out += c;
-    }
-  }
-  return out;
 }
 
 std::atomic<bool> json_lines{false};
@@ -61,7 +44,9 @@ void log_open(const LogOptions& options) {
 void log_line(LogLevel level, std::string_view text) {
   if (!log_wants(level)) return;
   if (json_lines) {
-    spdlog::log(spd_level(level), "\"text\":\"{}\"", json_escaped(text));
+    std::string member = "\"text\":";
+    append_json_string(member, text);
+    spdlog::log(spd_level(level), "{}", member);
   } else {
     spdlog::log(spd_level(level), "{}", text);
   }

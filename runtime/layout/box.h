@@ -20,11 +20,6 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-inline Range intersect(const Range& a, const Range& b) {
-  return Range{std::max(a.begin, b.begin),
-               std::max(std::max(a.begin, b.begin), std::min(a.end, b.end))};
-}
-
 // Part of a KV cache, which is a box of layers x kv-heads x tokens; tokens are never split between
 // ranks, so a part is a range of layers and a range of heads.
 struct Box {

@@ -36,7 +36,6 @@ struct KvGeometry {
   uint64_t block_bytes() const {
     return uint64_t{layers} * 2 * kv_heads * block_tokens * head_dim * dtype_bytes(dtype);
   }
-  uint64_t token_bytes() const { return block_bytes() / block_tokens; }
   uint32_t blocks_for(uint64_t tokens) const {
     return static_cast<uint32_t>((tokens + block_tokens - 1) / block_tokens);
   }

@@ -68,7 +68,6 @@ class ExpressionParser {
   ExprPtr power();
   ExprPtr arithmetic(Parse part, const std::vector<std::pair<std::string_view, Operator>>& ops);
   ExprPtr unary();
-  ExprPtr unary_without_filters();
   ExprPtr signed_operand(bool with_filters);
   ExprPtr primary();
   ExprPtr number();

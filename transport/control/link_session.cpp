@@ -15,6 +15,20 @@ size_t mail_bytes(const Mail& mail) {
 
 }  // namespace
 
+LinkCounters& LinkCounters::operator+=(const LinkCounters& other) {
+  sent += other.sent;
+  resent += other.resent;
+  delivered += other.delivered;
+  duplicates += other.duplicates;
+  reordered += other.reordered;
+  overrun += other.overrun;
+  stale += other.stale;
+  malformed += other.malformed;
+  lost += other.lost;
+  sessions += other.sessions;
+  return *this;
+}
+
 LinkSession::LinkSession(const LinkSessionOptions& options, Micros now)
     : options_(options),
       self_{options.self_incarnation, 1},

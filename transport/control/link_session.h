@@ -40,6 +40,8 @@ struct LinkCounters {
   uint64_t malformed = 0;   // packets that no peer of ours would send
   uint64_t lost = 0;        // mail given up with its session; LinkDown said so
   uint64_t sessions = 0;    // made
+
+  LinkCounters& operator+=(const LinkCounters& other);
 };
 
 // One end of a reliable, ordered session between two lives of two ranks, over a network that may
@@ -78,7 +80,6 @@ class LinkSession {
 
   bool up() const { return confirmed_; }
   LinkLife life() const { return self_; }
-  uint32_t peer_incarnation() const { return peer_.incarnation; }
   size_t unacked() const { return pending_.size(); }
   const LinkCounters& counters() const { return counters_; }
 

@@ -18,19 +18,6 @@
 namespace baton {
 namespace {
 
-void add(LinkCounters& sum, const LinkCounters& c) {
-  sum.sent += c.sent;
-  sum.resent += c.resent;
-  sum.delivered += c.delivered;
-  sum.duplicates += c.duplicates;
-  sum.reordered += c.reordered;
-  sum.overrun += c.overrun;
-  sum.stale += c.stale;
-  sum.malformed += c.malformed;
-  sum.lost += c.lost;
-  sum.sessions += c.sessions;
-}
-
 ZmqFrames frames_of(LinkPacket packet) {
   ZmqFrames frames;
   frames.push_back(encode_link_header(packet));
@@ -294,7 +281,7 @@ bool ZmqLink::up(uint32_t rank) const {
 
 ZmqLinkCounters ZmqLink::counters() const {
   ZmqLinkCounters sum = impl_->counters;
-  for (const auto& [rank, peer] : impl_->peers) add(sum.sessions, peer.session.counters());
+  for (const auto& [rank, peer] : impl_->peers) sum.sessions += peer.session.counters();
   return sum;
 }
 

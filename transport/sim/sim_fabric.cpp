@@ -103,7 +103,6 @@ void SimFabric::advance(uint64_t id) {
     return world_.at(kPausedUs, [this, id] { advance(id); });
   }
   if (flow.chunk == flow.fail_at) {
-    ++pieces_failed_;
     end_both(flow, "the transfer broke off");
     flows_.erase(found);
     return;
@@ -126,13 +125,11 @@ void SimFabric::copy_chunk(Flow& flow) {
   const size_t offset = flow.chunk % kChunksPerBlock * size;
   std::memcpy(to.data() + offset, from.data() + offset, size);
   if (flow.chunk != flow.corrupt_at) return;
-  ++bits_flipped_;
   const uint64_t bit = world_.random().below(size * 8);
   to[offset + bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
 }
 
 void SimFabric::complete(Flow& flow) {
-  ++pieces_moved_;
   const KvPiece& sent = flow.source.piece;
   flow.source.mover->finish(KvDirection::send, flow.source.transfer, sent.piece, {true, {}, 0});
   if (!flow.wanted) return;

@@ -44,9 +44,6 @@ class SimFabric {
   void set_sabotage(FabricSabotage sabotage) { sabotage_ = sabotage; }
   // Blocks into which bytes may still come, whatever the mover told its actor.
   std::set<BlockId> written_blocks(const SimMover& mover) const;
-  uint64_t pieces_moved() const { return pieces_moved_; }
-  uint64_t pieces_failed() const { return pieces_failed_; }
-  uint64_t bits_flipped() const { return bits_flipped_; }
 
  private:
   friend class SimMover;
@@ -102,9 +99,6 @@ class SimFabric {
   std::set<Key> drains_;
   std::map<uint64_t, Flow> flows_;
   uint64_t next_flow_ = 1;
-  uint64_t pieces_moved_ = 0;
-  uint64_t pieces_failed_ = 0;
-  uint64_t bits_flipped_ = 0;
 };
 
 }  // namespace baton

@@ -121,19 +121,7 @@ void SimLink::flush(uint32_t rank, Peer& peer) {
 
 LinkCounters SimLink::counters() const {
   LinkCounters sum;
-  for (const auto& [rank, peer] : peers_) {
-    const LinkCounters& c = peer.session->counters();
-    sum.sent += c.sent;
-    sum.resent += c.resent;
-    sum.delivered += c.delivered;
-    sum.duplicates += c.duplicates;
-    sum.reordered += c.reordered;
-    sum.overrun += c.overrun;
-    sum.stale += c.stale;
-    sum.malformed += c.malformed;
-    sum.lost += c.lost;
-    sum.sessions += c.sessions;
-  }
+  for (const auto& [rank, peer] : peers_) sum += peer.session->counters();
   return sum;
 }
 

@@ -19,7 +19,6 @@ class LeaseChecker {
 
   void posted(const Mail& mail);
   void step(uint32_t rank, const Batch& batch);
-  void life_ended(uint32_t rank) { decodes_.erase(rank); }
 
  private:
   struct Decode {
