@@ -9,6 +9,7 @@
 #include "runtime/actor/message.h"
 #include "runtime/actor/sampling.h"
 #include "runtime/layout/geometry.h"
+#include "runtime/layout/placement.h"
 
 namespace baton {
 
@@ -57,12 +58,18 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Shape and layout of the KV store; the same for the life of the engine.
+  // Which rank of the instance owns which part of the KV cache; the same for the life of the
+  // engine. The pools of all its ranks have the same number of blocks, and one block table of a
+  // sequence serves them all.
+  virtual const Placement& placement() const = 0;
+  // Shape and layout of the KV store of the instance's first rank, which runs the actor.
   virtual const KvGeometry& geometry() const = 0;
   virtual uint32_t block_count() const = 0;
-  // The bytes of one block; thread-safe. The holder of a lease on the block may read them, and
-  // write them while nothing else reads.
-  virtual std::span<std::byte> block_bytes(BlockId block) = 0;
+  // The bytes of one block of one rank's pool (an index into placement().ranks); thread-safe. The
+  // holder of a lease on the block may read them, and write them while nothing else reads.
+  virtual std::span<std::byte> block_bytes(uint32_t rank, BlockId block) = 0;
+  // Of an instance of one rank.
+  std::span<std::byte> block_bytes(BlockId block) { return block_bytes(0, block); }
 
   // Tokens that one step can take, and positions of one sequence.
   virtual uint32_t step_tokens_max() const = 0;

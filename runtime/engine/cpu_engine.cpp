@@ -84,6 +84,7 @@ CpuEngine::CpuEngine(std::shared_ptr<const LlamaWeights> weights, std::shared_pt
       on_logits_(options.on_logits),
       post_(std::move(post)),
       store_(std::move(store)),
+      placement_(single_rank_placement(store_.geometry())),
       rows_(limits, store_.geometry()) {
   samplers_.reserve(static_cast<std::size_t>(compute_->threads()));
   for (int i = 0; i < compute_->threads(); ++i) {

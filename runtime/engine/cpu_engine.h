@@ -62,9 +62,14 @@ class CpuEngine final : public Engine {
   // working memory are faulted in before the first request. No batch may be under way.
   void warm_up();
 
+  const Placement& placement() const override { return placement_; }
   const KvGeometry& geometry() const override { return store_.geometry(); }
   uint32_t block_count() const override { return store_.block_count(); }
-  std::span<std::byte> block_bytes(BlockId block) override { return store_.block(block); }
+  using Engine::block_bytes;
+  std::span<std::byte> block_bytes(uint32_t rank, BlockId block) override {
+    CHECK(rank == 0);
+    return store_.block(block);
+  }
   uint32_t step_tokens_max() const override { return limits_.tokens_max; }
   uint32_t context_max() const override { return limits_.context_max; }
   uint32_t vocabulary() const override { return limits_.vocabulary; }
@@ -92,6 +97,7 @@ class CpuEngine final : public Engine {
   const std::function<void(uint64_t, std::span<const float>)> on_logits_;
   const Post post_;
   KvStore store_;
+  const Placement placement_;
   StepRows rows_;
   std::unique_ptr<LlamaForward> forward_;
   std::unique_ptr<OutputHead> head_;

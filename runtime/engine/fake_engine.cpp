@@ -23,7 +23,8 @@ std::vector<TokenLogprob> best(uint64_t digest, const FakeSample& chosen, int32_
 
 }  // namespace
 
-FakeEngine::FakeEngine(FakeEngineOptions options) : options_(std::move(options)) {
+FakeEngine::FakeEngine(FakeEngineOptions options)
+    : options_(std::move(options)), placement_(single_rank_placement(options_.model.geometry)) {
   const KvGeometry& g = options_.model.geometry;
   CHECK_MSG(g.head_dim * dtype_bytes(g.dtype) == kLaneBytes,
             "the fake model stores 8 bytes for each position, layer and head");
@@ -32,7 +33,8 @@ FakeEngine::FakeEngine(FakeEngineOptions options) : options_(std::move(options))
   store_.assign(options_.block_count * g.block_bytes(), std::byte{0xA5});
 }
 
-std::span<std::byte> FakeEngine::block_bytes(BlockId block) {
+std::span<std::byte> FakeEngine::block_bytes(uint32_t rank, BlockId block) {
+  CHECK(rank == 0);
   CHECK(block.value < options_.block_count);
   const uint64_t bytes = geometry().block_bytes();
   return {store_.data() + block.value * bytes, bytes};

@@ -31,9 +31,11 @@ class FakeEngine final : public Engine {
  public:
   explicit FakeEngine(FakeEngineOptions options);
 
+  const Placement& placement() const override { return placement_; }
   const KvGeometry& geometry() const override { return options_.model.geometry; }
   uint32_t block_count() const override { return options_.block_count; }
-  std::span<std::byte> block_bytes(BlockId block) override;
+  using Engine::block_bytes;
+  std::span<std::byte> block_bytes(uint32_t rank, BlockId block) override;
   uint32_t step_tokens_max() const override { return options_.step_tokens_max; }
   uint32_t context_max() const override { return options_.context_max; }
   uint32_t vocabulary() const override { return static_cast<uint32_t>(options_.model.vocabulary); }
@@ -51,6 +53,7 @@ class FakeEngine final : public Engine {
   uint64_t absorb(const BatchRow& row, uint32_t position, uint64_t digest);
 
   const FakeEngineOptions options_;
+  const Placement placement_;
   std::vector<std::byte> store_;
   bool busy_ = false;
 };

@@ -41,11 +41,15 @@ class ScriptedEngine final : public Engine {
     geometry_.head_dim = 2;
     geometry_.block_tokens = shape.block_tokens;
     bytes_.resize(shape.blocks * geometry_.block_bytes());
+    placement_ = single_rank_placement(geometry_);
   }
 
+  const Placement& placement() const override { return placement_; }
   const KvGeometry& geometry() const override { return geometry_; }
   uint32_t block_count() const override { return shape_.blocks; }
-  std::span<std::byte> block_bytes(BlockId block) override {
+  using Engine::block_bytes;
+  std::span<std::byte> block_bytes(uint32_t rank, BlockId block) override {
+    REQUIRE(rank == 0);
     const size_t size = geometry_.block_bytes();
     return std::span(bytes_).subspan(block.value * size, size);
   }
@@ -115,6 +119,7 @@ class ScriptedEngine final : public Engine {
 
   Shape shape_;
   KvGeometry geometry_;
+  Placement placement_;
   std::vector<std::byte> bytes_;
 };
 
