@@ -30,7 +30,7 @@ int answer(client::Client& server, const GenerationOptions& generation,
   std::string text;
   bool cancelled = false;
   while (!stream.finished()) {
-    while (const auto part = stream.next(50)) {
+    if (const auto part = stream.next(50)) {
       std::fwrite(part->text.data(), 1, part->text.size(), stdout);
       std::fflush(stdout);
       text += part->text;
@@ -41,7 +41,7 @@ int answer(client::Client& server, const GenerationOptions& generation,
     }
   }
   std::printf("\n");
-  if (cancelled) {
+  if (stream.failed() && stream.error().code == "cancelled") {
     std::printf("%s\n", coloured("(stopped)", 2, may_colour(stdout)).c_str());
   } else if (stream.failed()) {
     messages.pop_back();

@@ -93,7 +93,7 @@ std::vector<Answer> follow(std::vector<client::Stream>& streams,
   for (size_t left = streams.size(); left > 0;) {
     for (size_t i = 0; i < streams.size(); ++i) {
       if (ended[i]) continue;
-      while (const auto part = streams[i].next(streams.size() == 1 ? 50 : 5)) {
+      if (const auto part = streams[i].next(streams.size() == 1 ? 50 : 5)) {
         view.add(i, part->text);
       }
       if (!streams[i].finished()) continue;

@@ -82,27 +82,7 @@ const char* finish_name(Finish finish) {
 
 Connection::Connection(const Options& options) : options_(options) {
   context_ = zmq_ctx_new();
-  socket_ = zmq_socket(context_, ZMQ_DEALER);
-  const int linger = 200, immediate = 1, handwm = 1000, handshake = 2000, beat = 1000, dead = 5000;
-  const int64_t largest = static_cast<int64_t>(limits_.message_bytes_max);
-  const int again = 20, again_max = 1000;  // the server waits half a second for who comes back
-  zmq_setsockopt(socket_, ZMQ_LINGER, &linger, sizeof linger);
-  zmq_setsockopt(socket_, ZMQ_RECONNECT_IVL, &again, sizeof again);
-  zmq_setsockopt(socket_, ZMQ_RECONNECT_IVL_MAX, &again_max, sizeof again_max);
-  zmq_setsockopt(socket_, ZMQ_IMMEDIATE, &immediate, sizeof immediate);
-  zmq_setsockopt(socket_, ZMQ_SNDHWM, &handwm, sizeof handwm);
-  zmq_setsockopt(socket_, ZMQ_HANDSHAKE_IVL, &handshake, sizeof handshake);
-  zmq_setsockopt(socket_, ZMQ_HEARTBEAT_IVL, &beat, sizeof beat);
-  zmq_setsockopt(socket_, ZMQ_HEARTBEAT_TIMEOUT, &dead, sizeof dead);
-  zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &largest, sizeof largest);
-
   const auto tag = std::to_string(reinterpret_cast<uintptr_t>(this));
-  const std::string monitor_name = "inproc://monitor-" + tag;
-  zmq_socket_monitor(socket_, monitor_name.c_str(),
-                     ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
-  monitor_ = zmq_socket(context_, ZMQ_PAIR);
-  zmq_connect(monitor_, monitor_name.c_str());
-
   const std::string wake_name = "inproc://wake-" + tag;
   wake_in_ = zmq_socket(context_, ZMQ_PAIR);
   wake_out_ = zmq_socket(context_, ZMQ_PAIR);
@@ -110,10 +90,41 @@ Connection::Connection(const Options& options) : options_(options) {
   zmq_connect(wake_out_, wake_name.c_str());
 
   disconnected_at_ms_ = now_ms();
-  if (zmq_connect(socket_, options.endpoint.c_str()) != 0) {
-    stopping_ = true;  // an endpoint that ZeroMQ does not understand; wait_ready says so
-  }
+  stopping_ = !open_socket();  // an endpoint that ZeroMQ does not understand; wait_ready says so
   thread_ = std::thread([this] { serve(); });
+}
+
+// False if the endpoint is none. The monitor is attached first: the first connection must be seen.
+bool Connection::open_socket() {
+  socket_ = zmq_socket(context_, ZMQ_DEALER);
+  const int linger = 200, handwm = 1000, handshake = 2000, beat = 1000, dead = 5000;
+  const int64_t largest = static_cast<int64_t>(limits_.message_bytes_max);
+  const int again = 20, again_max = 1000;  // the server waits half a second for who comes back
+  zmq_setsockopt(socket_, ZMQ_LINGER, &linger, sizeof linger);
+  zmq_setsockopt(socket_, ZMQ_RECONNECT_IVL, &again, sizeof again);
+  zmq_setsockopt(socket_, ZMQ_RECONNECT_IVL_MAX, &again_max, sizeof again_max);
+  zmq_setsockopt(socket_, ZMQ_SNDHWM, &handwm, sizeof handwm);
+  zmq_setsockopt(socket_, ZMQ_HANDSHAKE_IVL, &handshake, sizeof handshake);
+  zmq_setsockopt(socket_, ZMQ_HEARTBEAT_IVL, &beat, sizeof beat);
+  zmq_setsockopt(socket_, ZMQ_HEARTBEAT_TIMEOUT, &dead, sizeof dead);
+  zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &largest, sizeof largest);
+
+  const std::string monitor_name = "inproc://monitor-" + std::to_string(++sockets_);
+  zmq_socket_monitor(socket_, monitor_name.c_str(),
+                     ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
+  monitor_ = zmq_socket(context_, ZMQ_PAIR);
+  zmq_connect(monitor_, monitor_name.c_str());
+  return zmq_connect(socket_, options_.endpoint.c_str()) == 0;
+}
+
+// What waits in a socket whose connection is lost is thrown away with it.
+void Connection::replace_socket() {
+  const int none = 0;
+  zmq_setsockopt(socket_, ZMQ_LINGER, &none, sizeof none);
+  zmq_socket_monitor(socket_, nullptr, 0);
+  zmq_close(monitor_);
+  zmq_close(socket_);
+  open_socket();
 }
 
 Connection::~Connection() {
@@ -196,6 +207,7 @@ void Connection::serve() {
     zmq_poll(items.data(), static_cast<int>(items.size()), 200);
     if (items[0].revents) pump_socket();
     pump_monitor();
+    settle();
     while (!receive_frames(wake_in_).empty()) {
     }
     {
@@ -234,17 +246,27 @@ void Connection::pump_monitor() {
     uint16_t event = 0;
     std::copy_n(frames[0].data(), sizeof event, reinterpret_cast<char*>(&event));
     const bool made = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
-    // What the connection before brought comes first: streams then go on behind it.
-    while (made && pump_socket()) {
+    if (!made && !connected_) continue;
+    if (!made) {
+      while (pump_socket()) {  // streams go on behind what the connection still brought
+      }
+      doubtful_.clear();
+      disconnected_at_ms_ = now_ms();
+      replace_socket();
     }
     const std::lock_guard lock(mutex_);
-    if (connected_ && !made) disconnected_at_ms_ = now_ms();
     connected_ = made;
     greeted_ = made;
     outbox_.clear();  // the greeting brings back what is still needed
     if (made) queue(ClientHello{session_, options_.name});
     greeted_ = false;
   }
+}
+
+// Believes the refusals received so far, now that the connection is known to have lasted until
+// they came: one that ZeroMQ made again by itself knows no session.
+void Connection::settle() {
+  for (const auto& fail : std::exchange(doubtful_, {})) fail();
 }
 
 // True: there may be more.
@@ -280,10 +302,12 @@ void Connection::on_message(const std::string& header, const std::string& body) 
     case MsgKind::client_done:
       return with(static_cast<ClientDone*>(nullptr), [&](auto& m) { on_done(m); });
     case MsgKind::client_refused:
-      return with(static_cast<ClientRefused*>(nullptr), [&](auto& m) { on_refused(m); });
+      return with(static_cast<ClientRefused*>(nullptr),
+                  [&](ClientRefused& m) { doubtful_.push_back([this, m] { on_refused(m); }); });
     case MsgKind::client_bad_frame:
-      return with(static_cast<ClientBadFrame*>(nullptr),
-                  [&](ClientBadFrame& m) { fail_all(error_of(m.refusal), true); });
+      return with(static_cast<ClientBadFrame*>(nullptr), [&](ClientBadFrame& m) {
+        doubtful_.push_back([this, error = error_of(m.refusal)] { fail_all(error, true); });
+      });
     case MsgKind::status_reply:
       return with(static_cast<StatusReply*>(nullptr), [&](StatusReply& m) {
         const std::lock_guard lock(mutex_);
@@ -407,10 +431,6 @@ void Connection::on_done(ClientDone& done) {
 }
 
 void Connection::on_refused(const ClientRefused& refused) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!greeted_) return;  // of the connection before; the greeting brings it again
-  }
   const auto job = find(refused.job);
   if (!job) return;
   const std::lock_guard job_lock(job->mutex);

@@ -4,12 +4,14 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "actors/protocol/gateway.h"
 #include "launch/client/baton_client.h"
@@ -36,6 +38,10 @@ struct Stream::Job {
 
 // Owns the socket and the thread that serves it. Its public functions are thread-safe: they queue
 // what is to be sent and wake the thread.
+//
+// A socket serves one connection: hello must be the first thing that the server hears, so what
+// waits in a socket whose connection is lost goes with it. (ZMQ_IMMEDIATE would do that too, but
+// libzmq aborts the process when such a socket loses its connection amid the parts of a message.)
 class Connection {
  public:
   explicit Connection(const Options& options);
@@ -52,6 +58,9 @@ class Connection {
 
  private:
   void serve();
+  bool open_socket();
+  void replace_socket();
+  void settle();
   bool pump_socket();
   void pump_monitor();
   void flush_outbox();
@@ -93,6 +102,8 @@ class Connection {
 
   // Of the thread alone.
   std::string session_;
+  uint64_t sockets_ = 0;                         // opened so far
+  std::vector<std::function<void()>> doubtful_;  // refusals that wait for settle()
   bool connected_ = false;
   int64_t disconnected_at_ms_ = 0;
   int64_t last_beat_ms_ = 0;

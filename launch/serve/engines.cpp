@@ -95,6 +95,7 @@ Result<Engines> start_engines(const OpenedModel& model, const ServeOptions& opti
   engine.kv_dtype = options.kv_dtype;
   engine.block_tokens = options.block_tokens;
   engine.kv_cache_bytes = kv_bytes_for(model, options, uint64_t{engine_ranks_on_host} * count);
+  engine.step_us_min = options.step_us_min;
   engine.step_tokens_max = static_cast<uint32_t>(options.limits.batched_tokens_max);
   engine.context_max = model.context_max;
   for (size_t i = 0; i < count; ++i) {

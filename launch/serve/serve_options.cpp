@@ -87,6 +87,9 @@ ServeFlags::ServeFlags()
   command_.option("--drain-timeout", drain_seconds_,
                   "Seconds to finish running requests at the end");
   command_.option("--ready-file", ready_file_, "Written when the server is ready");
+  command_.option(
+      "--min-step-us", min_step_us_,
+      "Microseconds that a step takes at least: to try out what befalls running requests");
   command_.option("--seed", seed_, "Seed of the server's random numbers; 0 = from the system");
   command_.option("--log-level", log_level_, "debug, info, warning or error");
   command_.option("--log-format", log_format_, "text or json");
@@ -113,6 +116,7 @@ Result<void> ServeFlags::read(ServeOptions& o) const {
         std::tuple{"--max-num-seqs", slots_, int64_t{1}, int64_t{4096}},
         std::tuple{"--max-num-batched-tokens", step_tokens_, int64_t{1}, int64_t{65536}},
         std::tuple{"--max-prompts-per-pack", prompts_per_pack_, int64_t{1}, int64_t{1024}},
+        std::tuple{"--min-step-us", min_step_us_, int64_t{0}, int64_t{1'000'000}},
         std::tuple{"--max-queued", queue_, int64_t{1}, int64_t{1} << 20}}) {
     if (Result<void> checked = in_range(name, value, min, max); !checked.ok()) return checked;
   }
@@ -160,6 +164,7 @@ Result<void> ServeFlags::read(ServeOptions& o) const {
   o.threads = static_cast<uint32_t>(threads_);
   o.context_max = static_cast<uint32_t>(context_);
   o.block_tokens = static_cast<uint32_t>(block_size_);
+  o.step_us_min = min_step_us_;
   o.seed = static_cast<uint64_t>(seed_);
   o.insecure = insecure_;
   o.log_level = log_level_;

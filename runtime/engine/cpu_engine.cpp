@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "kernels/fp_mode.h"
@@ -79,6 +80,7 @@ CpuEngine::CpuEngine(std::shared_ptr<const LlamaWeights> weights, std::shared_pt
     : weights_(std::move(weights)),
       compute_(std::move(compute)),
       mode_(options.activations),
+      step_us_min_(options.step_us_min),
       ops_(options.ops != nullptr ? *options.ops : ops()),
       limits_(limits),
       on_logits_(options.on_logits),
@@ -122,7 +124,9 @@ void CpuEngine::submit(Batch batch, ActorId reply_to) {
     mail.envelope.kind = StepDone::kind;
     mail.envelope.from = reply_to_;
     mail.envelope.to = reply_to_;
+    const auto end_min = std::chrono::steady_clock::now() + std::chrono::microseconds(step_us_min_);
     compute_step(team, batch_);
+    if (step_us_min_ > 0) std::this_thread::sleep_until(end_min);
     mail.body = encode_body(done_);
     busy_.store(false, std::memory_order_release);  // first: who reads the mail may submit at once
     post_(std::move(mail));

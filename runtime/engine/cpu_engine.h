@@ -31,6 +31,8 @@ struct CpuEngineOptions {
   uint32_t step_tokens_max = 2048;
   uint32_t context_max = 0;  // 0: what the model was trained for
   const Ops* ops = nullptr;  // null: the process's choice
+  // A step takes at least so long, for tests of what happens to requests that run.
+  int64_t step_us_min = 0;
   // For tests and oracles: sees the raw logits of each row that samples, on threads of the team.
   std::function<void(uint64_t key, std::span<const float> logits)> on_logits;
 };
@@ -92,6 +94,7 @@ class CpuEngine final : public Engine {
   std::shared_ptr<const LlamaWeights> weights_;
   std::shared_ptr<Compute> compute_;
   const ActivationMode mode_;
+  const int64_t step_us_min_;
   const Ops& ops_;
   const StepLimits limits_;
   const std::function<void(uint64_t, std::span<const float>)> on_logits_;

@@ -321,9 +321,8 @@ class Talking(CommandLine):
 class Chat(CommandLine):
     @classmethod
     def setUpClass(cls):
-        model = harness.tiny_model("--layers", "8", "--hidden", "256", "--heads", "8", "--ffn", "512",
-                                   "--context", "2048")  # fmt: skip
-        cls.cluster = harness.Cluster(model, ranks=1, environment={"BATON_ISA": "scalar"}).__enter__()
+        model = harness.tiny_model("--context", "2048")
+        cls.cluster = harness.Cluster(model, ranks=1, arguments=harness.SLOW_STEPS).__enter__()
 
     @classmethod
     def tearDownClass(cls):

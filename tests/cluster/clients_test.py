@@ -128,8 +128,8 @@ class Streams(WithCluster):
 class Ends(WithCluster):
     """An engine that takes long, so that a request still runs when something happens to it."""
 
-    model = ("--layers", "8", "--hidden", "256", "--heads", "8", "--ffn", "512")
-    environment = {"BATON_ISA": "scalar"}
+    model = ()  # context 512
+    arguments = harness.SLOW_STEPS
 
     def long(self, client, **options):
         stream = client.submit(ids=prompt(1), **{**dict(max_tokens=480, ignore_eos=True), **options})
@@ -215,7 +215,7 @@ class Ends(WithCluster):
 
 
 class LostConnections(WithCluster):
-    model = ("--layers", "4", "--hidden", "256", "--heads", "8", "--ffn", "512", "--context", str(CONTEXT))
+    arguments = ("--min-step-us", "2000")
 
     def undisturbed(self, numbers):
         with self.cluster.client() as client:
@@ -309,6 +309,21 @@ class LostConnections(WithCluster):
             self.assertEqual(child.wait(60), 0)
             self.assertGreaterEqual(proxy.passed, 3, "no connection was made again")
             self.assertEqual(results(target.read_text()), results(expected))
+
+    def test_a_hundred_cuts_amid_the_parts_of_messages(self):
+        """A client whose connection ends between two frames of a message must not end with it."""
+        expected = self.undisturbed(range(8))
+        with TcpProxy(self.cluster.endpoint) as proxy, Client(proxy.endpoint) as client:
+            streams = [client.submit(ids=prompt(n), seed=n, **LONG) for n in range(8)]
+            seen = 0
+            while not all(stream.finished for stream in streams):
+                seen += sum(1 for stream in streams if stream.next(0.001))
+                if proxy.passed < 100:
+                    proxy.cut()
+                    time.sleep(0.01)
+            self.assertGreaterEqual(proxy.passed, 8)
+            self.assertGreater(seen, 8)
+            self.assertEqual([outcome(stream.result) for stream in streams], expected)
 
     def test_submits_and_cancels_survive_a_cut_in_the_same_moment(self):
         with TcpProxy(self.cluster.endpoint) as proxy, Client(proxy.endpoint) as client:

@@ -28,11 +28,11 @@ def outcomes(streams):
     return [(s.result.ids, s.result.logprobs) for s in streams]
 
 
-def slow_cluster():
-    """An engine that takes long, so that a request still runs when something happens to it."""
-    model = harness.tiny_model("--layers", "8", "--hidden", "256", "--heads", "8", "--ffn", "512")
-    return harness.Cluster(model, ranks=3, arguments=("--max-num-batched-tokens", "32"),
-                           environment={"BATON_ISA": "scalar"})
+class SlowCluster(harness.Cluster):
+    """Its requests still run when something happens to them."""
+
+    def __init__(self, model, ranks, *arguments):
+        super().__init__(model, ranks, arguments=(*harness.SLOW_STEPS, *arguments))
 
 
 class Faults(unittest.TestCase):
@@ -46,7 +46,7 @@ class Faults(unittest.TestCase):
     def test_a_killed_decode_rank_costs_a_pause_and_never_a_token(self):
         ids_list = prompts(12, seed=1)
         expected = self.undisturbed(ids_list)
-        with harness.Cluster(self.model, ranks=4, arguments=("--prefill-ranks", "1")) as cluster:
+        with SlowCluster(self.model, 4, "--prefill-ranks", "1") as cluster:
             with cluster.client() as client:
                 streams = streams_of(client, ids_list)
                 first = [s.next() for s in streams]
@@ -62,7 +62,7 @@ class Faults(unittest.TestCase):
     def test_a_killed_prefill_rank_loses_nothing(self):
         ids_list = prompts(40, seed=2)
         expected = self.undisturbed(ids_list)
-        with harness.Cluster(self.model, ranks=4, arguments=("--prefill-ranks", "2")) as cluster:
+        with SlowCluster(self.model, 4, "--prefill-ranks", "2") as cluster:
             with cluster.client() as client:
                 streams = streams_of(client, ids_list)
                 self.assertTrue(streams[0].next())
@@ -73,7 +73,7 @@ class Faults(unittest.TestCase):
     def test_a_stopped_decode_rank_is_fenced_and_comes_back(self):
         ids_list = prompts(8, seed=3)
         expected = self.undisturbed(ids_list)
-        with harness.Cluster(self.model, ranks=4, arguments=("--prefill-ranks", "1")) as cluster:
+        with SlowCluster(self.model, 4, "--prefill-ranks", "1") as cluster:
             with cluster.client() as client:
                 streams = streams_of(client, ids_list)
                 self.assertTrue(all(s.next() for s in streams))
@@ -93,7 +93,7 @@ class Faults(unittest.TestCase):
             "stream = Client(sys.argv[1]).submit(ids=[5, 6, 7], max_tokens=480, ignore_eos=True, stop_ids=[])\n"
             "stream.next(); print('running', flush=True); time.sleep(60)\n"
         )
-        with slow_cluster() as cluster:
+        with SlowCluster(self.model, 3) as cluster:
             with cluster.client() as watcher:
                 arguments = [sys.executable, "-c", script, cluster.endpoint, str(harness.ROOT / "launch/python")]
                 child = subprocess.Popen(arguments, stdout=subprocess.PIPE)
@@ -109,7 +109,7 @@ class Faults(unittest.TestCase):
     def test_two_hundred_requests_a_third_cancelled_at_random_moments(self):
         draw = random.Random(4)
         ids_list = prompts(200, seed=5)
-        with harness.Cluster(self.model, ranks=4) as cluster, cluster.client() as client:
+        with SlowCluster(self.model, 4) as cluster, cluster.client() as client:
             streams = [client.submit(ids=ids, max_tokens=draw.randrange(1, 120), ignore_eos=True)
                        for ids in ids_list]  # fmt: skip
             doomed = [s for s in streams if draw.random() < 0.34]
@@ -131,7 +131,7 @@ class Faults(unittest.TestCase):
             harness.wait_for(lambda: harness.idle(client.status()), 5, "all slots and blocks free")
 
     def test_sigterm_finishes_what_runs_and_then_ends_every_rank(self):
-        with harness.Cluster(self.model, ranks=3) as cluster, cluster.client() as client:
+        with SlowCluster(self.model, 3) as cluster, cluster.client() as client:
             pids = [cluster.rank_pid(rank) for rank in range(3)]
             stream = client.submit(ids=[5, 6, 7], max_tokens=300, ignore_eos=True)
             self.assertTrue(stream.next())
@@ -153,7 +153,7 @@ class Faults(unittest.TestCase):
             harness.wait_for(lambda: not any(map(harness.alive, pids)), 5, "all ranks have left")
 
     def test_the_last_decode_rank_dies_and_requests_are_told(self):
-        with slow_cluster() as cluster, cluster.client() as client:
+        with SlowCluster(self.model, 3) as cluster, cluster.client() as client:
             stream = client.submit(ids=[5, 6, 7], max_tokens=480, ignore_eos=True, deadline_ms=4000)
             self.assertTrue(stream.next())
             cluster.kill_rank(2)

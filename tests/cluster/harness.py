@@ -35,6 +35,10 @@ def tiny_model(*arguments):
     return str(path)
 
 
+# Steps of this length keep a request under way however fast the machine is: 300 tokens take 1.5 s.
+SLOW_STEPS = ("--min-step-us", "5000")
+
+
 def wait_for(condition, seconds, what):
     """Polls until `condition()` is true; returns how long that took."""
     start = time.monotonic()

@@ -130,9 +130,9 @@ class OnTwoHosts(unittest.TestCase):
             self.assertGreater(len({g[3] for g in got} & {3, 4}), 0, "nothing was decoded on the second host")
 
     def test_T34_a_host_that_is_cut_off_costs_a_pause(self):
-        model = harness.tiny_model("--layers", "4", "--hidden", "128", "--context", "1024")
+        model = harness.tiny_model("--type", "Q4_1")
         expected = self.alone(model)
-        with Cable() as cable, TwoHosts(model, "--prefill-ranks", "1") as cluster:
+        with Cable() as cable, TwoHosts(model, "--prefill-ranks", "1", *harness.SLOW_STEPS) as cluster:
             process = asking(cluster.endpoint, self.REQUESTS, inside=True)
             self.assertEqual(process.stdout.readline().strip(), "streaming")
             cable.cut()

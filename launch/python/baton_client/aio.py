@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator, Optional
+from typing import Any, AsyncIterator, List, Optional
 
 import zmq
 
@@ -124,11 +124,20 @@ class AsyncClient:
 
     async def _serve(self) -> None:
         loop, woken = asyncio.get_running_loop(), self._woken
-        descriptors = [self._connection.socket.fileno(), self._connection.monitor.fileno()]
-        for descriptor in descriptors:
-            loop.add_reader(descriptor, woken.set)
+        watched: List[int] = []
+
+        def unwatch() -> None:
+            while watched:
+                loop.remove_reader(watched.pop())
+            woken.set()  # for the sockets that take their place
+
+        self._connection.replacing = unwatch
         try:
             while not self._stopping:
+                if not watched:
+                    watched = [self._connection.socket.fileno(), self._connection.monitor.fileno()]
+                    for descriptor in watched:
+                        loop.add_reader(descriptor, woken.set)
                 timer = loop.call_later(0.2, woken.set)
                 await woken.wait()
                 timer.cancel()
@@ -137,5 +146,4 @@ class AsyncClient:
                 async with self._news:
                     self._news.notify_all()
         finally:
-            for descriptor in descriptors:
-                loop.remove_reader(descriptor)
+            unwatch()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Callable, Deque, Dict, List, Optional, Sequence, Set
+from typing import Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple
 
 from . import wire
 from .types import BatonError, Model, Part, Request, Result, Status
@@ -56,6 +56,7 @@ class Session:
         self._hello: Optional[wire.Frames] = None
         self._greeted = False
         self._outbox: Deque[wire.Frames] = deque()
+        self._doubtful: List[Tuple[int, List]] = []
         self._questions: Set[int] = set()
         self._next_job = 1
         self._next_correlation = 1
@@ -69,6 +70,7 @@ class Session:
     def disconnected(self) -> None:
         self._hello = None
         self._greeted = False
+        self._doubtful.clear()
 
     def first(self) -> Optional[wire.Frames]:
         """What is to be sent next, if anything; `sent` takes it away."""
@@ -124,9 +126,21 @@ class Session:
             kind, correlation, body = wire.parse(parts)
         except ValueError:
             return  # not ours; the stream's own sequence numbers find what is missing
+        if kind in (wire.REFUSED, wire.BAD_FRAME):
+            self._doubtful.append((kind, body))
         handler = self._HANDLERS.get(kind)
         if handler:
             handler(self, body, correlation)
+
+    def settle(self) -> None:
+        """Believes the refusals received so far. To be called when the connection is known to have
+        lasted until they came: a connection that ZeroMQ made again by itself knows no session."""
+        doubtful, self._doubtful = self._doubtful, []
+        for kind, body in doubtful:
+            if kind == wire.REFUSED:
+                self._refuse(body)
+            else:
+                self._refuse_unaccepted(body)
 
     def _on_model(self, body: List, _: int) -> None:
         token, model = wire.model_of(body)
@@ -183,14 +197,12 @@ class Session:
         self._queue(wire.ACK, [job.id, job.next_seq, True])
         job.end(result=result)
 
-    def _on_refused(self, body: List, _: int) -> None:
-        if not self._greeted:
-            return  # of the connection before; the greeting brings it again
+    def _refuse(self, body: List) -> None:
         job = self.jobs.pop(body[0], None)
         if job:
             job.end(error=wire.error_of(body[1]))
 
-    def _on_bad_frame(self, body: List, _: int) -> None:
+    def _refuse_unaccepted(self, body: List) -> None:
         # It names no job: it concerns those that were not accepted yet.
         for job in [job for job in self.jobs.values() if not job.accepted]:
             del self.jobs[job.id]
@@ -206,7 +218,5 @@ class Session:
         wire.ACCEPTED: _on_accepted,
         wire.TOKENS: _on_tokens,
         wire.DONE: _on_done,
-        wire.REFUSED: _on_refused,
-        wire.BAD_FRAME: _on_bad_frame,
         wire.STATUS_REPLY: _on_status,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Tuple
+from typing import Any, Callable, Tuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -16,16 +16,23 @@ LOST = zmq.EVENT_DISCONNECTED
 BEAT_SECONDS = 2.0
 
 
-
 class Connection:
-    """Owns socket and monitor and moves frames between them and the session. Not thread-safe."""
+    """Owns socket and monitor and moves frames between them and the session. Not thread-safe.
+
+    A socket serves one connection: hello must be the first thing that the server hears, so what
+    waits in a socket whose connection is lost is thrown away with it. (ZMQ_IMMEDIATE would do that
+    too, but libzmq aborts the process when such a socket loses its connection amid the parts of a
+    message.) `replacing` is called before socket and monitor are replaced.
+    """
 
     def __init__(self, context: zmq.Context, endpoint: str, session: Session, reconnect_timeout: float):
+        self._context = context
         self._endpoint = endpoint
         self._session = session
         self._reconnect_timeout = reconnect_timeout
         self._connected = False
         self._lost_at = self._beaten_at = time.monotonic()
+        self.replacing: Callable[[], None] = lambda: None
         self.socket, self.monitor = _open(context, endpoint)
 
     def turn(self) -> None:
@@ -37,6 +44,7 @@ class Connection:
     def _turn(self) -> None:
         self._receive()
         self._watch()
+        self._session.settle()
         now = time.monotonic()
         if not self._connected:
             if now - self._lost_at > self._reconnect_timeout:
@@ -48,10 +56,10 @@ class Connection:
             self._session.beat()
         self._send()
 
-    def close(self) -> None:
+    def close(self, linger: int = 200) -> None:
         self.socket.disable_monitor()
         self.monitor.close()
-        self.socket.close()
+        self.socket.close(linger)
 
     def _watch(self) -> None:
         while True:
@@ -60,13 +68,16 @@ class Connection:
             except zmq.Again:
                 return
             if event == MADE:
-                # What the connection before brought comes first: streams then go on behind it.
-                self._receive()
+                self._connected = True
                 self._session.connected()
             elif self._connected:
+                self._receive()  # streams go on behind what the connection still brought
+                self._connected = False
                 self._session.disconnected()
                 self._lost_at = time.monotonic()
-            self._connected = event == MADE
+                self.replacing()
+                self.close(linger=0)
+                self.socket, self.monitor = _open(self._context, self._endpoint)
 
     def _receive(self) -> None:
         while True:
@@ -88,7 +99,6 @@ def _open(context: Any, endpoint: str) -> Tuple[zmq.Socket, zmq.Socket]:
     """The monitor is attached first: the first connection must be seen."""
     socket = context.socket(zmq.DEALER)
     socket.linger = 200
-    socket.immediate = 1  # while disconnected, messages wait with us: hello must be first
     socket.reconnect_ivl = 20  # the server waits half a second for a client that comes back
     socket.reconnect_ivl_max = 1000
     socket.setsockopt(zmq.HANDSHAKE_IVL, 2000)

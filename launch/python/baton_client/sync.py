@@ -111,8 +111,9 @@ class Client:
     def close(self) -> None:
         if self._stopping:
             return
-        self._stopping = True
-        self._wake()
+        with self._changed:
+            self._stopping = True
+            self._wake()
         self._thread.join()
         self._connection.close()
         self._wake_in.close()
@@ -132,13 +133,11 @@ class Client:
             pass  # enough wake-ups are on their way
 
     def _serve(self) -> None:
-        poller = zmq.Poller()
-        for socket in (self._connection.socket, self._connection.monitor, self._wake_in):
-            poller.register(socket, zmq.POLLIN)
+        connection = self._connection
         while not self._stopping:
-            ready = dict(poller.poll(200))
+            ready, _, _ = zmq.select([connection.socket, connection.monitor, self._wake_in], [], [], 0.2)
             with self._changed:
                 if self._wake_in in ready:
                     self._wake_in.recv()
-                self._connection.turn()
+                connection.turn()
                 self._changed.notify_all()
