@@ -104,10 +104,7 @@ std::optional<int> ServeFlags::parse(int argc, char** argv, ServeOptions& option
   return cli::kUsage;
 }
 
-Result<void> ServeFlags::read(ServeOptions& o) const {
-  if (model_.empty()) {
-    return usage_error("no model given; expected --model FILE.gguf (or BATON_MODEL)");
-  }
+Result<void> ServeFlags::check_numbers() const {
   for (const auto& [name, value, min, max] :
        {std::tuple{"--prefill-ranks", prefill_ranks_, int64_t{0}, int64_t{4096}},
         std::tuple{"--decode-ranks", decode_ranks_, int64_t{0}, int64_t{4096}},
@@ -124,6 +121,14 @@ Result<void> ServeFlags::read(ServeOptions& o) const {
     return usage_error("--block-size is " + std::to_string(block_size_) +
                        "; expected 16, 32 or 64");
   }
+  return {};
+}
+
+Result<void> ServeFlags::read(ServeOptions& o) const {
+  if (model_.empty()) {
+    return usage_error("no model given; expected --model FILE.gguf (or BATON_MODEL)");
+  }
+  if (Result<void> checked = check_numbers(); !checked.ok()) return checked;
   if (activations_ != "auto" && activations_ != "f32" && activations_ != "int8") {
     return usage_error("--activations is '" + activations_ + "'; expected auto, int8 or f32");
   }

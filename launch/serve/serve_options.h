@@ -43,6 +43,7 @@ class ServeFlags {
   std::optional<int> parse(int argc, char** argv, ServeOptions& options);
 
  private:
+  Result<void> check_numbers() const;
   Result<void> read(ServeOptions& options) const;
 
   cli::Command command_;
