@@ -50,6 +50,8 @@ Decode::Decode(DecodeOptions options)
       step_tokens_max_(step_tokens_of(options_)) {
   CHECK(slots_.size() > 0);
   CHECK(step_tokens_max_ > 0);
+  CHECK(options_.catch_up_tokens > 0);
+  CHECK(options_.min_decode_steps > 0);
 }
 
 // A life may end at any moment; the receives that it posted end with it. The mover still names the
@@ -173,6 +175,11 @@ void Decode::on(Context& context, const Envelope& from, TokensAck& message) {
       Retained::Ack::unknown) {
     ++counters_.stale;
     return;
+  }
+  const auto slot = slot_of(from.request, message.choice, from.epoch);
+  if (message.ended && slot) {
+    retained_.drop(from.request, message.choice, from.epoch);
+    end(context, *slot, Finish::stop);
   }
   settle(context);  // a slot that had paused may go on
 }

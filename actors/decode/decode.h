@@ -40,6 +40,12 @@ struct DecodeOptions {
   ActorId scheduler{0, kSchedulerSlot, kAnyIncarnation};
   Engine* engine = nullptr;  // outlives the actor
   KvMover* mover = nullptr;  // outlives the actor
+  // Tokens that catching up (below) may take of a step in which others decode, at most: what it
+  // takes, their next tokens come later by.
+  uint32_t catch_up_tokens = 64;
+  // Steps from one look at what was decoded to the next: fewer messages against tokens that are
+  // computed after a sequence's end and thrown away.
+  uint32_t min_decode_steps = 1;
   uint64_t weights_version = 0;
   std::string host;
   std::string cores;
@@ -56,16 +62,24 @@ struct DecodeCounters {
   uint64_t transfers_failed = 0;  // AdoptFailed
   uint64_t corrupt = 0;           // pieces whose digest was wrong
   uint64_t preempted = 0;
-  uint64_t paused = 0;     // rows left out of a step because their reader is behind
-  uint64_t discarded = 0;  // tokens computed for a sequence that had ended meanwhile
-  uint64_t stale = 0;      // messages for a life that is over
+  uint64_t paused = 0;         // rows left out of a step because their reader is behind
+  uint64_t discarded = 0;      // tokens computed for a sequence that had ended meanwhile
+  uint64_t overshoot = 0;      // tokens computed after a sequence's end, for want of a look
+  uint64_t caught_up = 0;      // positions computed here that were known already
+  uint64_t copied_blocks = 0;  // shared by several sequences until one of them wrote
+  uint64_t set_aside = 0;      // choices that gave their blocks to others of their request
+  uint64_t stale = 0;          // messages for a life that is over
   uint64_t leases_expired = 0;
 };
 
 // Receives prompts' KV blocks and decodes from them: all running sequences go one token further
-// with each step of the engine. Owns the pool of its engine's blocks, the slots, every reservation
-// and every running sequence; the runtime calls it on the loop thread. Every slot lease that it
-// gives out ends with exactly one SlotFreed, when its blocks are back.
+// with each step of the engine. One whose known tokens are not all in its blocks catches up first,
+// a chunk per step beside the others. The choices of a request share the blocks of its prompt; a
+// block is copied when one of several holders writes it.
+//
+// Owns the pool of its engine's blocks, the slots, every reservation and every running sequence;
+// the runtime calls it on the loop thread. Every slot lease that it gives out ends with exactly one
+// SlotFreed, when its blocks are back.
 class Decode final : public ActorOf<Decode, DecodeMessages> {
  public:
   explicit Decode(DecodeOptions options);
@@ -113,6 +127,11 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
     Finish finish = Finish::none;
     std::vector<BlockLease> blocks;
   };
+  // A block to be copied by the next step; `to` belongs to a running sequence.
+  struct Copy {
+    BlockLease from;
+    BlockId to;
+  };
 
   // ---- decode.cpp: membership, cancelling, time
   void join(Context& context);
@@ -128,7 +147,8 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   std::optional<Refusal> refuse_now(const Envelope& from, const Reserve& wanted) const;
   std::optional<Refusal> find_fault(const Reserve& wanted) const;
   Result<Reserved> reserve(Context& context, const Envelope& from, const Reserve& wanted);
-  std::optional<SlotLease> slot_of(TransferId transfer) const;
+  bool runs(TransferId transfer) const;
+  std::optional<uint32_t> slot_of(RequestId request, uint32_t choice, Epoch epoch) const;
   // Says AdoptFailed to both sides and closes.
   void fail_transfer(Context& context, Transfers::iterator place, const Refusal& refusal);
   // The reservation is over; slot and blocks go home when no receive touches them any more.
@@ -140,22 +160,43 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   void refuse_post(Context& context, const Envelope& from, const KvPost& post);
   void check_piece(Context& context, Incoming& incoming, IncomingPiece& piece);
   void try_activate(Context& context, Transfers::iterator place);
+
+  // ---- starting.cpp: from a hand-off record to running sequences
   void activate(Context& context, Incoming& incoming);
+  void start_sequence(const Incoming& incoming, size_t index, uint64_t age);
+  void share_out(Incoming& incoming, const std::vector<uint32_t>& slots);
+  void end_at_once(Context& context, const Incoming& incoming);
 
   // ---- decode_step.cpp: the loop
   void pump(Context& context);
   void plan_rows(Context& context);
-  bool grow(Context& context, uint32_t slot);
-  bool make_room(Context& context, uint32_t needy);
+  StepBudget budget() const;
   bool paused(const Sequence& sequence) const;
+  bool may_go_on(const Sequence& sequence) const;
   BatchRow make_row(const Sequence& sequence) const;
   void submit(Context& context, const StepPlan& plan);
+  void add_row(Batch& batch, uint32_t slot, uint32_t tokens);
+  void take_copies(Batch& batch);
   void take_result(Context& context, RowResult& result);
-  void take_token(Context& context, Sequence& sequence, RowResult& result);
+  void take_scores(Context& context, Sequence& sequence, RowResult& result);
+
+  // ---- decode_blocks.cpp: which blocks a sequence has, and who makes room
+  bool grow(Context& context, uint32_t slot);
+  bool shared(BlockId block) const;
+  std::optional<BlockLease> take_block(Context& context, uint32_t slot);
+  bool make_room(Context& context, uint32_t needy);
+  bool make_room_among_choices(Context& context, uint32_t needy);
+  void set_aside(Sequence& sequence);
+  void drop_copies(const std::vector<BlockLease>& targets);
+  void preempt(Context& context, uint64_t age);
+
+  // ---- decode_output.cpp: what was decoded, and the end
+  bool check(Context& context);
+  bool check_sequence(Context& context, Sequence& sequence);
+  TokenEntry entry_of(const Sequence& sequence, uint32_t seq) const;
   void deliver(const ActorId& gateway, const TokenEntry& entry);
   void send_deliveries(Context& context);
   void break_off(Context& context, Sequence& sequence, Finish finish);
-  void preempt(Context& context, Sequence& sequence);
   // The sequence leaves its slot; the blocks follow now, or after the step that writes them.
   void end(Context& context, uint32_t slot, Finish finish);
   void send_freed(Context& context, Freed freed);
@@ -173,13 +214,19 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   Transfers incoming_;
   std::vector<std::optional<Sequence>> sequences_;  // by slot
   Retained retained_;
-  std::vector<Freed> after_step_;  // ended while the step under way writes their blocks
+  std::vector<Freed> after_step_;   // ended while the step under way writes their blocks
+  std::vector<Copy> copies_;        // for the next step
+  std::vector<BlockLease> copied_;  // what the step under way copies from
 
   const uint32_t step_tokens_max_;
   std::optional<StepId> step_;
   uint64_t last_step_ = 0;
   uint64_t last_age_ = 0;
-  std::vector<uint64_t> ready_;  // scratch of plan_rows(): slots, oldest row first
+  uint64_t steps_unchecked_ = 0;  // since the last look at what was decoded
+  // Of plan_rows(), by slot: sequences that decode, those first that waited longest; and those
+  // that catch up, oldest first.
+  std::vector<uint64_t> ready_;
+  std::vector<WaitingPrompt> behind_;
   struct Delivery {
     ActorId gateway;
     Tokens message;

@@ -1,4 +1,4 @@
-// The loop: every running sequence goes one token further with each step.
+// The loop: every running sequence goes one token further with each step, or catches up.
 
 #include <algorithm>
 #include <utility>
@@ -24,33 +24,64 @@ constexpr SlotLease slot_of_key(uint64_t key) {
 void Decode::pump(Context& context) {
   if (!earlier_.over() || step_) return;
   plan_rows(context);
-  if (ready_.empty()) return;
+  if (ready_.empty() && behind_.empty()) {
+    // Whoever has nothing left to compute waits for the look at it.
+    if (!check(context)) return;
+    send_deliveries(context);
+    plan_rows(context);
+    if (ready_.empty() && behind_.empty()) return;
+  }
+  submit(context, plan_step(budget(), ready_, behind_));
+}
+
+StepBudget Decode::budget() const {
   StepBudget budget;
   budget.tokens_max = step_tokens_max_;
   budget.decode_rows_max = slots_.size();
-  submit(context, plan_step(budget, ready_, {}));
+  budget.prefill_rows_max = slots_.size();
+  budget.prefill_tokens_max = options_.catch_up_tokens;
+  budget.prefill_tokens_kept =
+      std::min(options_.catch_up_tokens, std::max(step_tokens_max_ / 2, 1u));
+  budget.chunking = true;
+  return budget;
 }
 
-// Slots that can go on, those first that waited longest. Blocks go to the oldest sequences first.
+// Sequences that can go on, each with the blocks that it needs. Blocks go to the oldest first.
 void Decode::plan_rows(Context& context) {
   ready_.clear();
+  behind_.clear();
+  std::vector<uint64_t>& slots = ready_;
   for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
-    if (sequences_[slot]) ready_.push_back(slot);
+    if (sequences_[slot]) slots.push_back(slot);
   }
-  std::sort(ready_.begin(), ready_.end(),
-            [&](uint64_t a, uint64_t b) { return sequences_[a]->age < sequences_[b]->age; });
-  std::erase_if(ready_, [&](uint64_t slot) {
+  std::sort(slots.begin(), slots.end(), [&](uint64_t a, uint64_t b) {
+    const Sequence& x = *sequences_[a];
+    const Sequence& y = *sequences_[b];
+    return x.age != y.age ? x.age < y.age : x.choice < y.choice;
+  });
+  std::erase_if(slots, [&](uint64_t slot) {
     if (!sequences_[slot]) return true;  // it made room for an older one
+    if (!may_go_on(*sequences_[slot])) return true;
     if (paused(*sequences_[slot])) {
       ++counters_.paused;
       return true;
     }
     return !grow(context, static_cast<uint32_t>(slot));
   });
-  std::sort(ready_.begin(), ready_.end(), [&](uint64_t a, uint64_t b) {
+  std::erase_if(slots, [&](uint64_t slot) {
+    if (!sequences_[slot]) return true;  // its request made room when a later choice was asked to
+    const Sequence& sequence = *sequences_[slot];
+    if (sequence.missing() == 1 && !sequence.scoring) return false;
+    const uint32_t start = row_start(sequence);
+    behind_.push_back({slot, sequence.size() - start, sequence.computed - start + 1});
+    return true;
+  });
+  std::sort(slots.begin(), slots.end(), [&](uint64_t a, uint64_t b) {
     const Sequence& x = *sequences_[a];
     const Sequence& y = *sequences_[b];
-    return x.last_step != y.last_step ? x.last_step < y.last_step : x.age < y.age;
+    return x.last_step != y.last_step ? x.last_step < y.last_step
+           : x.age != y.age           ? x.age < y.age
+                                      : x.choice < y.choice;
   });
 }
 
@@ -60,78 +91,68 @@ bool Decode::paused(const Sequence& sequence) const {
   return stream->ahead() > options_.limits.stream_ahead_max;
 }
 
-// The block for the next position, if it is not there yet. False: the sequence has to wait, or it
-// is gone.
-bool Decode::grow(Context& context, uint32_t slot) {
-  const uint32_t needed = engine_.geometry().blocks_for(sequences_[slot]->position + 1);
-  while (sequences_[slot]->blocks.size() < needed) {
-    std::vector<BlockLease> block = pool_.take(1);
-    if (block.empty()) {
-      if (!make_room(context, slot)) return false;
-      continue;
-    }
-    sequences_[slot]->block_table.push_back(block[0].id());
-    sequences_[slot]->blocks.push_back(std::move(block[0]));
-  }
-  return true;
-}
-
-// The youngest sequence loses its blocks and is computed again later; the oldest never does, so
-// somebody always gets to the end. False: there was nobody to take from.
-bool Decode::make_room(Context& context, uint32_t needy) {
-  uint32_t youngest = needy;
-  uint32_t others = 0;
-  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
-    if (!sequences_[slot] || slot == needy) continue;
-    ++others;
-    if (sequences_[slot]->age > sequences_[youngest]->age) youngest = slot;
-  }
-  if (youngest != needy || others > 0) {
-    preempt(context, *sequences_[youngest]);
-    return youngest != needy;
-  }
-  if (!incoming_.empty() || earlier_.blocks() > 0) return false;  // these blocks will come back
-  log_warning("a sequence needs more KV blocks than the pool has; it ends with an error");
-  break_off(context, *sequences_[needy], Finish::error);
-  return false;
-}
-
-void Decode::preempt(Context& context, Sequence& sequence) {
-  ++counters_.preempted;
-  retained_.drop(sequence.request, sequence.epoch);
-  context.send(joining_.scheduler(), Preempted{sequence.slot},
-               {sequence.request, sequence.epoch, 0, kNever});
-  end(context, sequence.slot.slot.value, Finish::none);
+// A sequence does not run past the end that is known beforehand, whoever looks at it when.
+bool Decode::may_go_on(const Sequence& sequence) const {
+  return sequence.unchecked.empty() || (sequence.generated() < sequence.stops.max_tokens &&
+                                        sequence.size() < engine_.context_max());
 }
 
 BatchRow Decode::make_row(const Sequence& sequence) const {
+  const uint32_t start = row_start(sequence);
+  const uint32_t end = sequence.computed + sequence.in_step_tokens;
   BatchRow row;
   row.key = row_key(sequence.slot);
-  row.tokens = {sequence.last_token};
-  row.position = sequence.position;
+  row.tokens.assign(sequence.tokens.begin() + start, sequence.tokens.begin() + end);
+  row.position = start;
   row.blocks = sequence.block_table;
-  row.choice = sequence.choice;
+  row.samples.clear();
+  if (end == sequence.size() && !sequence.only_scores()) row.samples.push_back(sequence.choice);
   row.sampling = sequence.sampling;
+  if (!sequence.scoring) row.sampling.prompt_logprobs = -1;
   row.prompt_tokens = sequence.prompt_tokens;
-  row.history = sequence.history;  // empty unless penalties need it
+  if (!row.samples.empty() && needs_history(sequence.sampling)) row.history = sequence.tokens;
   return row;
 }
 
 void Decode::submit(Context& context, const StepPlan& plan) {
-  CHECK(!plan.decode.empty());
+  CHECK(!plan.empty());
   Batch batch;
   batch.step = {++last_step_};
-  batch.rows.reserve(plan.decode.size());
-  for (const uint64_t slot : plan.decode) {
-    Sequence& sequence = *sequences_[slot];
-    batch.rows.push_back(make_row(sequence));
-    sequence.in_step = true;
-    sequence.last_step = last_step_;
+  batch.rows.reserve(plan.decode.size() + plan.prefill.size());
+  take_copies(batch);
+  for (const uint64_t slot : plan.decode) add_row(batch, static_cast<uint32_t>(slot), 1);
+  for (const PlannedPrompt& planned : plan.prefill) {
+    const auto slot = static_cast<uint32_t>(planned.key);
+    const Sequence& sequence = *sequences_[slot];
+    add_row(batch, slot, planned.tokens - (sequence.computed - row_start(sequence)));
+    counters_.caught_up += planned.tokens;
   }
-  counters_.step_rows += plan.decode.size();
+  counters_.step_rows += batch.rows.size();
   counters_.slot_steps += slots_.size();
   step_ = batch.step;
   engine_.submit(std::move(batch), context.self());
+}
+
+void Decode::add_row(Batch& batch, uint32_t slot, uint32_t tokens) {
+  Sequence& sequence = *sequences_[slot];
+  sequence.in_step = true;
+  sequence.in_step_tokens = tokens;
+  sequence.last_step = last_step_;
+  batch.rows.push_back(make_row(sequence));
+}
+
+// All of them, though the sequence may not be in the step: whoever else has the block writes it.
+void Decode::take_copies(Batch& batch) {
+  for (Copy& copy : copies_) {
+    batch.copies.push_back({copy.from.id(), copy.to});
+    copied_.push_back(std::move(copy.from));
+    for (std::optional<Sequence>& sequence : sequences_) {
+      if (!sequence) continue;
+      const std::vector<BlockId>& table = sequence->block_table;
+      if (std::find(table.begin(), table.end(), copy.to) != table.end()) sequence->in_step = true;
+    }
+  }
+  copies_.clear();
 }
 
 void Decode::on(Context& context, const Envelope&, StepDone& done) {
@@ -140,7 +161,9 @@ void Decode::on(Context& context, const Envelope&, StepDone& done) {
     return;
   }
   ++counters_.steps;
+  copied_.clear();
   for (RowResult& result : done.rows) take_result(context, result);
+  if (++steps_unchecked_ >= options_.min_decode_steps) check(context);
   send_deliveries(context);  // before the slots' ends are known to anyone
   step_.reset();
   for (std::optional<Sequence>& sequence : sequences_) {
@@ -165,82 +188,30 @@ void Decode::take_result(Context& context, RowResult& result) {
     break_off(context, sequence, Finish::error);
     return;
   }
-  take_token(context, sequence, result);
+  const bool last = sequence.in_step_tokens == sequence.missing();
+  sequence.computed += sequence.in_step_tokens;
+  if (sequence.scoring) take_scores(context, sequence, result);
+  if (!last) return;
+  if (sequence.only_scores()) return break_off(context, sequence, Finish::length);
+  RowSample& chosen = result.samples.at(0);
+  sequence.tokens.push_back(chosen.token);
+  sequence.unchecked.push_back(std::move(chosen));
 }
 
-void Decode::take_token(Context& context, Sequence& sequence, RowResult& result) {
-  ++sequence.position;
-  ++sequence.generated;
-  sequence.last_token = result.token;
-  if (!sequence.history.empty()) sequence.history.push_back(result.token);
-  TokenEntry entry;
-  entry.request = sequence.request;
-  entry.choice = sequence.choice;
-  entry.epoch = sequence.epoch;
-  entry.seq = sequence.generated - 1;
-  entry.id = result.token;
-  entry.logprob = result.logprob;
-  entry.top = std::move(result.top);
-  entry.finish = finish_after(sequence.stops, result.token, sequence.generated,
-                              sequence.position + 1, engine_.context_max());
-  retained_.add(entry);
-  deliver(sequence.gateway, entry);
-  ++counters_.tokens;
-  if (entry.finish != Finish::none) end(context, sequence.slot.slot.value, entry.finish);
-}
-
-// Ends a sequence without a further token.
-void Decode::break_off(Context& context, Sequence& sequence, Finish finish) {
-  TokenEntry entry;
-  entry.request = sequence.request;
-  entry.choice = sequence.choice;
-  entry.epoch = sequence.epoch;
-  entry.seq = sequence.generated;
-  entry.finish = finish;
-  entry.has_token = false;
-  retained_.add(entry);
-  deliver(sequence.gateway, entry);
-  if (!step_) send_deliveries(context);
-  end(context, sequence.slot.slot.value, finish);
-}
-
-void Decode::deliver(const ActorId& gateway, const TokenEntry& entry) {
-  auto place = std::find_if(deliveries_.begin(), deliveries_.end(),
-                            [&](const Delivery& d) { return d.gateway == gateway; });
-  if (place == deliveries_.end()) place = deliveries_.insert(place, {gateway, {}});
-  place->message.entries.push_back(entry);
-}
-
-void Decode::send_deliveries(Context& context) {
-  constexpr size_t kGatewaysKept = 16;  // their buffers are used again
-  for (Delivery& delivery : deliveries_) {
-    if (delivery.message.entries.empty()) continue;
-    context.send(delivery.gateway, delivery.message);
-    delivery.message.entries.clear();
+void Decode::take_scores(Context& context, Sequence& sequence, RowResult& result) {
+  PromptScores& scores = sequence.scores;
+  scores.logprobs.insert(scores.logprobs.end(), result.prompt_logprobs.begin(),
+                         result.prompt_logprobs.end());
+  std::move(result.prompt_top.begin(), result.prompt_top.end(), std::back_inserter(scores.top));
+  if (sequence.computed < sequence.prompt_tokens) return;
+  const size_t scored = sequence.prompt_tokens - 1;
+  scores.logprobs.resize(scored);  // a row may hold tokens behind the prompt too
+  if (scores.top.size() > scored) scores.top.resize(scored);
+  if (scored > 0) {
+    context.send(sequence.gateway, scores, {sequence.request, sequence.epoch, 0, kNever});
   }
-  if (deliveries_.size() > kGatewaysKept) deliveries_.clear();
-}
-
-void Decode::end(Context& context, uint32_t slot, Finish finish) {
-  Sequence& sequence = *sequences_[slot];
-  retained_.end(sequence.request, sequence.choice, sequence.epoch, context.now());
-  Freed freed{sequence.request, sequence.epoch, sequence.slot,
-              sequence.choice,  finish,         std::move(sequence.blocks)};
-  const bool written = sequence.in_step;
-  sequences_[slot].reset();
-  if (written) {
-    after_step_.push_back(std::move(freed));
-  } else {
-    send_freed(context, std::move(freed));
-  }
-}
-
-void Decode::send_freed(Context& context, Freed freed) {
-  freed.blocks.clear();
-  slots_.give_back(freed.slot);
-  context.send(joining_.scheduler(),
-               SlotFreed{freed.slot, freed.choice, slots_.free(), pool_.free(), freed.finish},
-               {freed.request, freed.epoch, 0, kNever});
+  sequence.scoring = false;
+  sequence.scores = {};
 }
 
 }  // namespace baton

@@ -46,22 +46,27 @@ Result<void> check_adopt(const Incoming& incoming, const Adopt& adopt) {
   if (adopt.pieces != incoming.pieces.size()) {
     return mismatch("pieces", adopt.pieces, incoming.pieces.size());
   }
-  if (adopt.first.size() != 1 || adopt.committed.size() != 1) {
-    return mismatch("choices", adopt.first.size(), 1);
+  const size_t n = incoming.slots.size();
+  if (adopt.first.size() != n) return mismatch("choices", adopt.first.size(), n);
+  if (adopt.committed.size() != n) return mismatch("choices", adopt.committed.size(), n);
+  const uint64_t brought = adopt.prompt.size() + (n == 1 ? adopt.committed[0].size() : 0);
+  if (brought != incoming.tokens) return mismatch("tokens", brought, incoming.tokens);
+  for (size_t i = 0; i < n; ++i) {
+    const TokenEntry& first = adopt.first[i];
+    const uint64_t committed = adopt.committed[i].size();
+    if (first.request != incoming.request) {
+      return mismatch("request", first.request.value, incoming.request.value);
+    }
+    if (first.epoch != incoming.epoch) {
+      return mismatch("epoch", first.epoch.value, incoming.epoch.value);
+    }
+    if (first.seq != committed) return mismatch("first token's number", first.seq, committed);
+    if (i > 0 && first.choice <= adopt.first[i - 1].choice) {
+      return mismatch("choice", first.choice, adopt.first[i - 1].choice + 1);
+    }
+    const bool goes_on = n > 1 && committed > 0 && first.finish == Finish::none;
+    if (!first.has_token && !goes_on) return mismatch("first tokens", 0, 1);
   }
-  const uint64_t committed = adopt.committed[0].size();
-  if (adopt.prompt.size() + committed != incoming.tokens) {
-    return mismatch("tokens", adopt.prompt.size() + committed, incoming.tokens);
-  }
-  const TokenEntry& first = adopt.first[0];
-  if (first.request != incoming.request) {
-    return mismatch("request", first.request.value, incoming.request.value);
-  }
-  if (first.epoch != incoming.epoch) {
-    return mismatch("epoch", first.epoch.value, incoming.epoch.value);
-  }
-  if (first.seq != committed) return mismatch("first token's number", first.seq, committed);
-  if (first.choice != 0 || !first.has_token) return mismatch("choice", first.choice, 0);
   return {};
 }
 

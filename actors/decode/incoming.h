@@ -30,9 +30,9 @@ struct Incoming {
   RequestId request;
   Epoch epoch;
   ActorId source;
-  SlotLease slot;
-  uint32_t tokens = 0;  // positions that the transfer brings
-  std::vector<BlockLease> blocks;
+  std::vector<SlotLease> slots;    // one per choice that runs
+  uint32_t tokens = 0;             // positions that the transfer brings
+  std::vector<BlockLease> blocks;  // for these, in table order, and those for what is decoded
   std::vector<IncomingPiece> pieces;
   std::optional<Adopt> adopt;
 

@@ -14,11 +14,29 @@ Routing routing_of(const Incoming& incoming) {
   return {incoming.request, incoming.epoch, 0, kNever};
 }
 
+// All that a reservation holds: for the transfer, and what each choice writes first.
+uint32_t blocks_of(const Reserve& wanted, const KvGeometry& geometry, uint32_t context_max) {
+  const uint32_t next = std::min(wanted.new_tokens, 1u);
+  const uint32_t positions = std::min(wanted.tokens + wanted.own_tokens + next, context_max);
+  const uint32_t own = 1 + wanted.own_tokens / geometry.block_tokens;
+  return geometry.blocks_for(positions) + (wanted.n - 1) * own;
+}
+
 }  // namespace
 
-std::optional<SlotLease> Decode::slot_of(TransferId transfer) const {
-  for (const std::optional<Sequence>& sequence : sequences_) {
-    if (sequence && sequence->transfer == transfer) return sequence->slot;
+bool Decode::runs(TransferId transfer) const {
+  return std::any_of(sequences_.begin(), sequences_.end(), [&](const auto& sequence) {
+    return sequence && sequence->transfer == transfer;
+  });
+}
+
+std::optional<uint32_t> Decode::slot_of(RequestId request, uint32_t choice, Epoch epoch) const {
+  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+    const std::optional<Sequence>& sequence = sequences_[slot];
+    if (sequence && sequence->request == request && sequence->choice == choice &&
+        sequence->epoch == epoch) {
+      return slot;
+    }
   }
   return std::nullopt;
 }
@@ -62,10 +80,11 @@ std::optional<Refusal> Decode::find_fault(const Reserve& wanted) const {
                        "; no plan converts between them",
                    0};
   }
-  if (wanted.n != 1) {
+  if (wanted.n == 0 || wanted.n > slots_.size()) {
     return Refusal{ErrorCode::unsupported,
                    "the request asks for " + std::to_string(wanted.n) +
-                       " choices, but an instance runs one; ask for n = 1",
+                       " choices, but this instance has " + std::to_string(slots_.size()) +
+                       " slots; lower n or raise --max-num-seqs",
                    0};
   }
   if (wanted.tokens == 0) {
@@ -90,7 +109,7 @@ std::optional<Refusal> Decode::find_fault(const Reserve& wanted) const {
 }
 
 void Decode::on(Context& context, const Envelope& from, Reserve& wanted) {
-  if (incoming_.count(wanted.transfer) > 0 || slot_of(wanted.transfer)) {
+  if (incoming_.count(wanted.transfer) > 0 || runs(wanted.transfer)) {
     ++counters_.stale;  // said twice: once is enough
     return;
   }
@@ -112,16 +131,16 @@ void Decode::on(Context& context, const Envelope& from, Reserve& wanted) {
   context.send(joining_.scheduler(), ReserveRefused{wanted.transfer, std::move(*refusal)}, routing);
 }
 
-// Takes a slot, the blocks for the transfer and for the next token, and posts the receives; all of
-// it or nothing.
+// Takes the slots, the blocks for the transfer and for what each choice writes first, and posts the
+// receives; all of it or nothing.
 Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const Reserve& wanted) {
   const KvGeometry& geometry = engine_.geometry();
-  if (slots_.free() == 0) {
-    return Error{ErrorCode::busy, "all " + std::to_string(slots_.size()) + " slots are taken"};
+  if (slots_.free() < wanted.n) {
+    return Error{ErrorCode::busy,
+                 std::to_string(slots_.free()) + " of " + std::to_string(slots_.size()) +
+                     " slots are free, the request needs " + std::to_string(wanted.n)};
   }
-  const uint32_t positions =
-      std::min(wanted.tokens + std::min(wanted.new_tokens, 1u), engine_.context_max());
-  const uint32_t needed = geometry.blocks_for(positions);
+  const uint32_t needed = blocks_of(wanted, geometry, engine_.context_max());
   Incoming incoming;
   incoming.blocks = pool_.take(needed);
   if (incoming.blocks.empty()) {
@@ -143,11 +162,11 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
   }
   const Result<void> posted = mover_.expect(incoming.as_transfer(), context.self());
   if (!posted.ok()) return posted.error();
-  incoming.slot = *slots_.take();
+  while (incoming.slots.size() < wanted.n) incoming.slots.push_back(*slots_.take());
 
   Reserved reserved;
   reserved.transfer = wanted.transfer;
-  reserved.slots = {incoming.slot};
+  reserved.slots = incoming.slots;
   reserved.blocks = std::move(blocks);
   reserved.blocks_held = needed;
   incoming_.emplace(wanted.transfer, std::move(incoming));
@@ -157,12 +176,14 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
 void Decode::on(Context& context, const Envelope&, Release& message) {
   if (const auto place = incoming_.find(message.transfer); place != incoming_.end()) {
     close(context, place);
-  } else if (const std::optional<SlotLease> slot = slot_of(message.transfer)) {
-    const Sequence& sequence = *sequences_[slot->slot.value];
-    retained_.drop(sequence.request, sequence.epoch);
-    end(context, slot->slot.value, Finish::cancelled);
-  } else {
+  } else if (!runs(message.transfer)) {
     ++counters_.stale;
+  }
+  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+    const std::optional<Sequence>& sequence = sequences_[slot];
+    if (!sequence || sequence->transfer != message.transfer) continue;
+    retained_.drop(sequence->request, sequence->epoch);
+    end(context, slot, Finish::cancelled);
   }
   settle(context);
 }
@@ -191,10 +212,13 @@ void Decode::finish_closing(Context& context, Transfers::iterator place) {
   if (!incoming.posted) {
     withdrawn_.note(incoming.transfer, incoming.withdrawn());
   }
-  Freed freed{incoming.request,          incoming.epoch, incoming.slot, 0, Finish::cancelled,
-              std::move(incoming.blocks)};
-  incoming_.erase(place);
-  send_freed(context, std::move(freed));
+  std::vector<Freed> freed;
+  for (const SlotLease slot : incoming.slots) {
+    const auto choice = static_cast<uint32_t>(freed.size());
+    freed.push_back({incoming.request, incoming.epoch, slot, choice, Finish::cancelled, {}});
+  }
+  incoming_.erase(place);  // its blocks are home
+  for (Freed& slot : freed) send_freed(context, std::move(slot));
 }
 
 }  // namespace baton

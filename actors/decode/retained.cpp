@@ -93,6 +93,10 @@ void Retained::drop(RequestId request, Epoch epoch) {
   }
 }
 
+void Retained::drop(RequestId request, uint32_t choice, Epoch epoch) {
+  if (find_live(request, choice, epoch)) streams_.erase({request, choice});
+}
+
 void Retained::drop_ended(Micros before) {
   std::erase_if(streams_, [&](const auto& stream) {
     return stream.second.ended && stream.second.ended_us < before;

@@ -46,8 +46,9 @@ class Retained {
   // Null if unknown or of another epoch.
   const RetainedStream* find(RequestId request, uint32_t choice, Epoch epoch) const;
 
-  // All lives of the request up to this epoch.
+  // All lives of the request up to this epoch; or one choice of one.
   void drop(RequestId request, Epoch epoch);
+  void drop(RequestId request, uint32_t choice, Epoch epoch);
   // Streams that ended before `before` and were never acknowledged to their end.
   void drop_ended(Micros before);
   size_t size() const { return streams_.size(); }

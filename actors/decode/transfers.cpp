@@ -49,7 +49,7 @@ void Decode::on(Context& context, const Envelope& from, KvPost& post) {
 // taken in and thrown away, so that its blocks come free.
 void Decode::refuse_post(Context& context, const Envelope& from, const KvPost& post) {
   ++counters_.stale;
-  if (slot_of(post.transfer)) return;  // said twice: it runs already
+  if (runs(post.transfer)) return;  // said twice: it runs already
   const Refusal refusal{ErrorCode::not_found, "the transfer is not expected (any more)", 0};
   context.send(from.from, KvNack{post.transfer, 0, refusal},
                {from.request, from.epoch, from.correlation, kNever});
@@ -139,7 +139,7 @@ void Decode::on(Context& context, const Envelope& from, Adopt& adopt) {
   const Routing routing{from.request, from.epoch, from.correlation, kNever};
   if (place == incoming_.end()) {
     ++counters_.stale;
-    if (slot_of(adopt.transfer)) return;  // said twice: it runs already
+    if (runs(adopt.transfer)) return;  // said twice: it runs already
     const AdoptFailed failed{adopt.transfer,
                              {ErrorCode::not_found, "the transfer is not expected (any more)", 0}};
     context.send(from.from, failed, routing);
@@ -184,51 +184,6 @@ void Decode::try_activate(Context& context, Transfers::iterator place) {
   if (!incoming.adopt || !incoming.complete()) return;
   activate(context, incoming);
   incoming_.erase(place);
-}
-
-void Decode::activate(Context& context, Incoming& incoming) {
-  ++counters_.adopted;
-  Adopt& adopt = *incoming.adopt;
-  const TokenEntry& first = adopt.first[0];
-  const auto committed = static_cast<uint32_t>(adopt.committed[0].size());
-  const uint32_t slot = incoming.slot.slot.value;
-  CHECK(!sequences_[slot]);
-  Sequence& sequence = sequences_[slot].emplace();
-  sequence.request = incoming.request;
-  sequence.epoch = incoming.epoch;
-  sequence.gateway = adopt.gateway;
-  sequence.transfer = incoming.transfer;
-  sequence.slot = incoming.slot;
-  sequence.age = ++last_age_;
-  sequence.blocks = std::move(incoming.blocks);
-  sequence.block_table = block_ids(sequence.blocks);
-  sequence.last_token = first.id;
-  sequence.position = incoming.tokens;
-  sequence.prompt_tokens = static_cast<uint32_t>(adopt.prompt.size());
-  sequence.generated = committed + 1;
-  if (needs_history(adopt.sampling)) {
-    sequence.history = std::move(adopt.prompt);
-    sequence.history.insert(sequence.history.end(), adopt.committed[0].begin(),
-                            adopt.committed[0].end());
-    sequence.history.push_back(first.id);
-  }
-  sequence.sampling = std::move(adopt.sampling);
-  sequence.sampling.prompt_logprobs = -1;
-  sequence.stops = std::move(adopt.stops);
-
-  if (!adopt.prompt_logprobs.empty()) {
-    const PromptScores scores{std::move(adopt.prompt_logprobs), std::move(adopt.prompt_top)};
-    context.send(sequence.gateway, scores, routing_of(incoming));
-  }
-  retained_.open(sequence.request, 0, sequence.epoch, sequence.gateway, committed);
-  retained_.add(first);
-  Usage usage = adopt.usage;
-  usage.decode_rank = context.self().rank;
-  usage.transfer_us = incoming.posted ? context.now() - incoming.posted_us : 0;
-  const Adopted adopted{incoming.transfer, usage};
-  context.send(joining_.scheduler(), adopted, routing_of(incoming));
-  context.send(incoming.source, adopted, routing_of(incoming));
-  if (first.finish != Finish::none) end(context, slot, first.finish);
 }
 
 }  // namespace baton

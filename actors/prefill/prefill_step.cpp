@@ -99,10 +99,11 @@ BatchRow Prefill::make_row(TransferId transfer, PrefillJob& job, uint32_t tokens
   row.position = start;
   row.blocks = block_ids(job.blocks);
   row.blocks.resize(engine_.geometry().blocks_for(end));
-  row.sample = end == job.length() && !job.only_scores();
+  const bool samples = end == job.length() && !job.only_scores();
+  if (!samples) row.samples.clear();
   row.sampling = job.run.sampling;
   row.prompt_tokens = job.prompt_length();
-  if (row.sample && needs_history(job.run.sampling)) row.history = job.tokens;
+  if (samples && needs_history(job.run.sampling)) row.history = job.tokens;
   return row;
 }
 
@@ -177,10 +178,11 @@ void Prefill::finish_prefill(Context& context, Jobs::iterator place, RowResult& 
     job.first.has_token = false;
     job.first.finish = Finish::length;
   } else {
-    job.first.id = result.token;
-    job.first.logprob = result.logprob;
-    job.first.top = std::move(result.top);
-    job.first.finish = finish_after(job.run.stops, result.token, job.committed() + 1,
+    RowSample& sample = result.samples.at(0);
+    job.first.id = sample.token;
+    job.first.logprob = sample.logprob;
+    job.first.top = std::move(sample.top);
+    job.first.finish = finish_after(job.run.stops, sample.token, job.committed() + 1,
                                     job.length() + 1, engine_.context_max());
   }
   job.run.usage = usage_of(context, job);

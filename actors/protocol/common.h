@@ -51,7 +51,8 @@ struct TokenEntry {
   std::vector<TokenLogprob> top;
   Finish finish = Finish::none;  // set on the last one
   bool has_token = true;         // false: only `finish` is meant (max_tokens = 0, errors)
-  BATON_FIELDS(request, choice, epoch, seq, id, logprob, top, finish, has_token)
+  bool kept = false;             // its sender keeps it until it is acknowledged: ask there for more
+  BATON_FIELDS(request, choice, epoch, seq, id, logprob, top, finish, has_token, kept)
 };
 
 }  // namespace baton

@@ -16,6 +16,9 @@ namespace baton {
 // Scheduler -> decode: hold n slots, the blocks for the whole transfer and for what will be
 // decoded. `source` is the prefill actor; its pieces will come under `transfer`, with tags
 // from `tag_first`. The envelope carries request and epoch.
+//
+// One choice: the transfer brings the prompt and what is committed. Several: it brings the prompt,
+// whose blocks they share, and each computes its own committed tokens here, `own_tokens` at most.
 struct Reserve {
   static constexpr MsgKind kind = MsgKind::reserve;
   TransferId transfer;
@@ -25,8 +28,10 @@ struct Reserve {
   PlanDigest plan;
   uint32_t tokens = 0;      // positions that the transfer brings (prompt + committed)
   uint32_t new_tokens = 0;  // positions that decoding may add
-  uint32_t n = 1;
-  BATON_FIELDS(transfer, tag_first, source, source_geometry, plan, tokens, new_tokens, n)
+  uint32_t n = 1;           // choices that are to run
+  uint32_t own_tokens = 0;  // committed tokens of the longest of several choices
+  BATON_FIELDS(transfer, tag_first, source, source_geometry, plan, tokens, new_tokens, n,
+               own_tokens)
 };
 
 // Decode -> scheduler: all of it is held and the receives are posted.
@@ -90,7 +95,9 @@ struct Adopt {
   ActorId gateway;
   std::vector<TokenId> prompt;                  // prompt ids
   std::vector<std::vector<TokenId>> committed;  // per choice: what the client already had
-  std::vector<TokenEntry> first;  // per choice: sampled by prefill, and sent by it too
+  // Per choice that runs, ascending: the token that prefill sampled, and sent too; or, of several
+  // choices, one without a token where something is committed: decode goes on from that.
+  std::vector<TokenEntry> first;
   SamplingParams sampling;
   StopParams stops;
   Usage usage;

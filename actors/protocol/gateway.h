@@ -21,12 +21,14 @@ struct Tokens {
 };
 
 // Gateway -> decode: tokens below `next` have reached the client's side; a slot that is more than
-// Limits::stream_ahead_max beyond the last one acknowledged pauses.
+// Limits::stream_ahead_max beyond the last one acknowledged pauses. `ended`: the choice has ended
+// with them (a stop string, which only the gateway sees), though others of its request go on.
 struct TokensAck {
   static constexpr MsgKind kind = MsgKind::tokens_ack;
   uint32_t choice = 0;
   uint32_t next = 0;
-  BATON_FIELDS(choice, next)
+  bool ended = false;
+  BATON_FIELDS(choice, next, ended)
 };
 
 // Gateway -> decode: entries from `next` on are missing (another sender's did not arrive).

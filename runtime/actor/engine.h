@@ -14,33 +14,50 @@
 namespace baton {
 
 // Tokens of one sequence within a step: a whole prompt, a chunk of one, or one decoded token.
-// Rows of a batch never see each other, except through the blocks they name.
+// Rows of a batch never see each other, except through the blocks they name: blocks may be read by
+// many rows, and a block that a row writes is touched by no other row of the batch.
 struct BatchRow {
   uint64_t key = 0;             // the caller's; comes back in the result
   std::vector<TokenId> tokens;  // to compute, ascending positions
   uint32_t position = 0;        // absolute position of tokens[0]; earlier ones are in the blocks
   std::vector<BlockId> blocks;  // cover [0, position + tokens.size())
-  bool sample = true;           // choose the token that follows the last one
-  uint32_t choice = 0;          // of the request (n > 1): part of the random counter
+  // Choices of the request for which the token that follows the last one is chosen, all from the
+  // same logits. The choice is part of the random counter (numerics.md rule 9). None: no token.
+  std::vector<uint32_t> samples{0};
   SamplingParams sampling;
   uint32_t prompt_tokens = 0;    // length of the prompt within `history`
   std::vector<TokenId> history;  // prompt, then output so far; filled only when penalties need it
 };
 
+// A whole block copied within the KV store: how a sequence gets a block of its own out of one that
+// it shared (copy-on-write). On every rank of an instance.
+struct BlockCopy {
+  BlockId from;
+  BlockId to;  // never the `from` of another copy of the batch
+  BATON_FIELDS(from, to)
+};
+
 struct Batch {
   StepId step;
   std::vector<BatchRow> rows;
+  std::vector<BlockCopy> copies{};  // made before any row reads or writes
+};
+
+struct RowSample {
+  uint32_t choice = 0;
+  TokenId token = 0;
+  float logprob = 0;              // of `token`, if sampling.top_logprobs >= 0
+  std::vector<TokenLogprob> top;  // best first
+  BATON_FIELDS(choice, token, logprob, top)
 };
 
 struct RowResult {
   uint64_t key = 0;
-  TokenId token = 0;                   // valid if the row sampled
-  float logprob = 0;                   // of `token`, if sampling.top_logprobs >= 0
-  std::vector<TokenLogprob> top;       // best first
+  std::vector<RowSample> samples;      // as the row's, in its order
   std::vector<float> prompt_logprobs;  // of tokens[1..], if asked: log P(t | earlier ones)
   std::vector<std::vector<TokenLogprob>> prompt_top;
   bool numerical_error = false;  // NaN or Inf in the logits: the row has no token
-  BATON_FIELDS(key, token, logprob, top, prompt_logprobs, prompt_top, numerical_error)
+  BATON_FIELDS(key, samples, prompt_logprobs, prompt_top, numerical_error)
 };
 
 // Delivered to the actor that submitted the batch.

@@ -151,6 +151,7 @@ void CpuEngine::compute_step(Team& team, const Batch& batch) {
   team.run([&](int thread, int n) {
     CHECK(fp_mode_is_set());
     const TeamMember me{team, thread, n};
+    copy_blocks(batch, me);
     forward_->run(rows_, me);
     head_->run(forward_->residual(), rows_, me, consumer);
   });
@@ -161,6 +162,18 @@ void CpuEngine::compute_step(Team& team, const Batch& batch) {
   done_.compute_us = std::chrono::duration_cast<std::chrono::microseconds>(
                          std::chrono::steady_clock::now() - start)
                          .count();
+}
+
+// Each thread copies its share of every block.
+void CpuEngine::copy_blocks(const Batch& batch, const TeamMember& me) {
+  if (batch.copies.empty()) return;
+  for (const BlockCopy& copy : batch.copies) {
+    const std::span<const std::byte> source = store_.block(copy.from);
+    const Share mine = me.share_of(source.size());
+    std::memcpy(store_.block(copy.to).data() + mine.begin, source.data() + mine.begin,
+                mine.end - mine.begin);
+  }
+  me.meet();
 }
 
 void CpuEngine::consume(int thread, std::size_t index, std::span<const float> logits,

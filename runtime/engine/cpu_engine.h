@@ -86,6 +86,7 @@ class CpuEngine final : public Engine {
   Result<void> allocate(const CpuEngineOptions& options);
 
   void compute_step(Team& team, const Batch& batch);
+  void copy_blocks(const Batch& batch, const TeamMember& me);
   void consume(int thread, std::size_t index, std::span<const float> logits,
                const VocabSummary& summary);
   void warm_up_step(uint32_t rows, uint32_t tokens);

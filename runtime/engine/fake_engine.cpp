@@ -67,6 +67,10 @@ void FakeEngine::finish(const Batch& batch, ActorId reply_to, Micros took) {
   StepDone done;
   done.step = batch.step;
   done.compute_us = took;
+  for (const BlockCopy& copy : batch.copies) {
+    std::memcpy(block_bytes(copy.to).data(), block_bytes(copy.from).data(),
+                geometry().block_bytes());
+  }
   for (const BatchRow& row : batch.rows) done.rows.push_back(compute(row));
   busy_ = false;
   Mail mail;
@@ -96,11 +100,14 @@ RowResult FakeEngine::compute(const BatchRow& row) {
     digest = absorb(row, position, digest);
     ++position;
   }
-  if (!row.sample) return result;
-  const FakeSample next = fake_sample(options_.model, digest, position, sampling.seed, row.choice);
-  result.token = next.token;
-  if (sampling.top_logprobs >= 0) result.logprob = next.logprob;
-  if (sampling.top_logprobs > 0) result.top = best(digest, next, sampling.top_logprobs);
+  for (const uint32_t choice : row.samples) {
+    const FakeSample next = fake_sample(options_.model, digest, position, sampling.seed, choice);
+    RowSample& sample = result.samples.emplace_back();
+    sample.choice = choice;
+    sample.token = next.token;
+    if (sampling.top_logprobs >= 0) sample.logprob = next.logprob;
+    if (sampling.top_logprobs > 0) sample.top = best(digest, next, sampling.top_logprobs);
+  }
   return result;
 }
 

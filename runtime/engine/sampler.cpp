@@ -35,10 +35,15 @@ void Sampler::begin_result(const BatchRow& row, std::size_t vocabulary, RowResul
   const SamplingParams& p = row.sampling;
   const std::size_t scored = p.prompt_logprobs >= 0 ? row.tokens.size() - 1 : 0;
   result.key = row.key;
-  result.token = 0;
-  result.logprob = 0;
   result.numerical_error = false;
-  result.top.assign(entries(row.sample, p.top_logprobs), TokenLogprob{});
+  result.samples.resize(row.samples.size());
+  for (std::size_t i = 0; i < row.samples.size(); ++i) {
+    RowSample& sample = result.samples[i];
+    sample.choice = row.samples[i];
+    sample.token = 0;
+    sample.logprob = 0;
+    sample.top.assign(entries(true, p.top_logprobs), TokenLogprob{});
+  }
   result.prompt_logprobs.assign(scored, 0.0f);
   result.prompt_top.resize(p.prompt_logprobs > 0 ? scored : 0);
   for (std::vector<TokenLogprob>& top : result.prompt_top) {
@@ -49,14 +54,21 @@ void Sampler::begin_result(const BatchRow& row, std::size_t vocabulary, RowResul
 bool Sampler::choose(const BatchRow& row, std::span<const float> logits,
                      const VocabSummary& summary, RowResult& result) {
   if (!summary.finite) return false;
-  const SampleArgs args = arguments(row);
+  SampleArgs args = arguments(row);
   const bool plain_greedy = args.temperature == 0 && args.counts_n == 0 && args.biases_n == 0;
-  const int32_t token =
-      plain_greedy ? summary.argmax : sample(ops_, logits.data(), logits.size(), args, scratch_);
-  if (token < 0) return false;
-  result.token = token;
-  result.logprob = log_probability(summary, logits[static_cast<std::size_t>(token)]);
-  best_of(logits, summary, result.top);
+  for (RowSample& chosen : result.samples) {
+    args.uniform = uniform_of(row, chosen.choice);
+    const int32_t token =
+        plain_greedy ? summary.argmax : sample(ops_, logits.data(), logits.size(), args, scratch_);
+    if (token < 0) return false;
+    chosen.token = token;
+    chosen.logprob = log_probability(summary, logits[static_cast<std::size_t>(token)]);
+    if (&chosen == &result.samples.front()) {
+      best_of(logits, summary, chosen.top);
+    } else {
+      chosen.top = result.samples.front().top;  // of the same logits
+    }
+  }
   return true;
 }
 
@@ -118,12 +130,15 @@ SampleArgs Sampler::arguments(const BatchRow& row) {
   args.top_k = p.top_k;
   args.top_p = p.top_p;
   args.min_p = p.min_p;
-  RandomKey key;
-  key.seed = p.seed;
-  key.position = row.position + static_cast<uint32_t>(row.tokens.size());
-  key.choice = row.choice;
-  args.uniform = uniform(key);
   return args;
+}
+
+double Sampler::uniform_of(const BatchRow& row, uint32_t choice) {
+  RandomKey key;
+  key.seed = row.sampling.seed;
+  key.position = row.position + static_cast<uint32_t>(row.tokens.size());
+  key.choice = choice;
+  return uniform(key);
 }
 
 }  // namespace baton

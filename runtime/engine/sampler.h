@@ -19,8 +19,9 @@ class Sampler {
  public:
   Sampler(const Ops& ops, std::size_t vocabulary, std::size_t context_max);
 
-  // Fills token, logprob and top of `result`. Its random number is keyed (seed, choice, position of
-  // the chosen token). False if nothing can be chosen: the logits are not finite.
+  // Fills the samples of `result`, one for each choice of the row, from the same logits. The random
+  // number of a choice is keyed (seed, choice, position of the chosen token), so that it does not
+  // depend on which others are there. False if nothing can be chosen: the logits are not finite.
   bool choose(const BatchRow& row, std::span<const float> logits, const VocabSummary& summary,
               RowResult& result);
 
@@ -39,6 +40,7 @@ class Sampler {
                std::vector<TokenLogprob>& top);
   void count_tokens(const BatchRow& row);
   SampleArgs arguments(const BatchRow& row);
+  static double uniform_of(const BatchRow& row, uint32_t choice);
 
   const Ops& ops_;
   std::vector<int32_t> ids_;        // of top_k

@@ -29,11 +29,15 @@ StepPlan plan_step(const StepBudget& budget, std::span<const uint64_t> decode_ro
   StepPlan plan;
   const bool prompts_wait = !prompts.empty() && budget.prefill_rows_max > 0;
   plan_decode(budget, decode_rows, prompts_wait, plan);
+  // What a step takes in longer, every decoded token of it waits: prompts get a share.
+  const uint32_t left = budget.tokens_max - plan.tokens;
+  const uint32_t end =
+      plan.tokens + (plan.decode.empty() ? left : std::min(left, budget.prefill_tokens_max));
   for (const WaitingPrompt& prompt : prompts) {
     CHECK(prompt.tokens > 0);
     if (plan.prefill.size() >= budget.prefill_rows_max) break;
     const bool may_cut = plan.prefill.empty() || budget.chunking;
-    const uint32_t share = share_of(prompt, budget.tokens_max - plan.tokens, may_cut);
+    const uint32_t share = share_of(prompt, end - plan.tokens, may_cut);
     if (share == 0) break;
     plan.prefill.push_back({prompt.key, share});
     plan.tokens += share;

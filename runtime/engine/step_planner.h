@@ -12,7 +12,8 @@ struct StepBudget {
   uint32_t decode_rows_max = 0;
   uint32_t prefill_rows_max = 0;
   uint32_t prefill_tokens_kept = 0;  // while a prompt waits, decoding leaves it this many tokens
-  bool chunking = false;             // cut a prompt to fill the rest of a step
+  uint32_t prefill_tokens_max = UINT32_MAX;  // all prompts of a step, if it decodes too
+  bool chunking = false;                     // cut a prompt to fill the rest of a step
 };
 
 // A prompt, or what is left of one, that can go into a step.

@@ -64,7 +64,7 @@ void StepRows::add_wanted(const BatchRow& row, uint32_t index, std::size_t first
       wanted_.push_back({token + i, index, static_cast<int32_t>(i)});
     }
   }
-  if (row.sample) wanted_.push_back({token + count - 1, index, WantedLogits::kSample});
+  if (!row.samples.empty()) wanted_.push_back({token + count - 1, index, WantedLogits::kSample});
 }
 
 // Cut at multiples of the run length, so that tokens which share a tile of keys stay together;

@@ -134,8 +134,8 @@ void prefill(EngineDriver& driver, std::vector<Case>& cases) {
 
 void decode(EngineDriver& driver, std::vector<Case>& cases) {
   for (Case& c : cases) {
-    c.ids = {c.prefill.token};
-    c.logprobs = {c.prefill.logprob};
+    c.ids = {c.prefill.samples.at(0).token};
+    c.logprobs = {c.prefill.samples.at(0).logprob};
   }
   for (;;) {
     std::vector<BatchRow> rows;
@@ -149,8 +149,8 @@ void decode(EngineDriver& driver, std::vector<Case>& cases) {
     if (rows.empty()) return;
     for (const RowResult& result : driver.step(std::move(rows)).rows) {
       if (result.numerical_error) fail("numerical error in " + cases[result.key].name);
-      cases[result.key].ids.push_back(result.token);
-      cases[result.key].logprobs.push_back(result.logprob);
+      cases[result.key].ids.push_back(result.samples.at(0).token);
+      cases[result.key].logprobs.push_back(result.samples.at(0).logprob);
     }
   }
 }
@@ -175,7 +175,7 @@ void print(const std::string& suite, const Case& c) {
   Json top1 = Json::array();
   for (const auto& best : c.prefill.prompt_top) top1.push_back(std::int64_t{best.front().id});
   Json top = Json::array();
-  for (const TokenLogprob& entry : c.prefill.top) {
+  for (const TokenLogprob& entry : c.prefill.samples.at(0).top) {
     Json pair = Json::array();
     pair.push_back(std::int64_t{entry.id});
     pair.push_back(double{entry.logprob});

@@ -57,14 +57,23 @@ void LeaseChecker::freed(const ActorId& actor, const SlotLease& slot) {
   life.slots.erase(place);
 }
 
-void LeaseChecker::step(uint32_t rank, const Batch& batch) {
-  std::set<BlockId> seen;
+// Many rows may read a block; one that a row writes, or a copy makes, belongs to that row alone.
+void LeaseChecker::step(uint32_t rank, const Batch& batch, uint32_t block_tokens) {
+  std::map<BlockId, int> touched;
+  std::set<BlockId> written;
   for (const BatchRow& row : batch.rows) {
-    for (const BlockId block : row.blocks) {
-      if (seen.insert(block).second) continue;
-      findings_.add("lease", "rank " + std::to_string(rank) + ": block " +
-                                 std::to_string(block.value) + " is in two rows of one step");
+    const uint64_t end = row.position + row.tokens.size();
+    for (uint64_t i = 0; i * block_tokens < end; ++i) {
+      ++touched[row.blocks[i]];
+      if ((i + 1) * block_tokens > row.position) written.insert(row.blocks[i]);
     }
+  }
+  for (const BlockCopy& copy : batch.copies) written.insert(copy.to);
+  for (const BlockId block : written) {
+    if (touched[block] <= 1) continue;
+    findings_.add("lease", "rank " + std::to_string(rank) + ": block " +
+                               std::to_string(block.value) +
+                               " is written by one row of a step and used by another");
   }
 }
 

@@ -18,7 +18,7 @@ class LeaseChecker {
   explicit LeaseChecker(Findings& findings) : findings_(findings) {}
 
   void posted(const Mail& mail);
-  void step(uint32_t rank, const Batch& batch);
+  void step(uint32_t rank, const Batch& batch, uint32_t block_tokens);
 
  private:
   struct Decode {

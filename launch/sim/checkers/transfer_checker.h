@@ -13,14 +13,18 @@ inline void check_step_against_transfers(const SimMover& mover, const Batch& bat
                                          const SimFabric& fabric, Findings& findings) {
   const std::set<BlockId> written = fabric.written_blocks(mover);
   if (written.empty()) return;
+  const auto check = [&](BlockId block) {
+    if (!written.contains(block)) return;
+    findings.add("transfer", "rank " + std::to_string(mover.rank()) + ": a step uses block " +
+                                 std::to_string(block.value) +
+                                 " while bytes of a transfer still come into it");
+  };
   for (const BatchRow& row : batch.rows) {
-    for (const BlockId block : row.blocks) {
-      if (!written.contains(block)) continue;
-      findings.add("transfer", "rank " + std::to_string(mover.rank()) + ": a step uses block " +
-                                   std::to_string(block.value) +
-                                   " while bytes of a transfer still come into it");
-      return;
-    }
+    for (const BlockId block : row.blocks) check(block);
+  }
+  for (const BlockCopy& copy : batch.copies) {
+    check(copy.from);
+    check(copy.to);
   }
 }
 

@@ -185,8 +185,9 @@ TEST_CASE("two engines of one process share weights and team, and give the bits 
     bool same = true;
     for (uint64_t seed = 0; seed < 20; ++seed) {
       const RowResult result = first_token(driver, seed);
-      same =
-          same && result.token == expected[seed].token && result.logprob == expected[seed].logprob;
+      const RowSample& sample = result.samples.at(0);
+      const RowSample& right = expected[seed].samples.at(0);
+      same = same && sample.token == right.token && sample.logprob == right.logprob;
     }
     return same;
   };

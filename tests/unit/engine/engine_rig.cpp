@@ -103,7 +103,7 @@ BatchRow EngineRig::next_row(State& state, uint32_t new_tokens, uint64_t key) co
   row.key = key;
   row.position = state.done;
   row.blocks = state.blocks;
-  row.choice = s.choice;
+  row.samples = {s.choice};
   row.sampling = s.sampling;
   row.prompt_tokens = prompt;
   row.history = s.prompt;
@@ -112,7 +112,7 @@ BatchRow EngineRig::next_row(State& state, uint32_t new_tokens, uint64_t key) co
   if (state.done < prompt) size = s.chunk > 0 ? std::min(s.chunk, prompt - state.done) : prompt;
   row.tokens.assign(row.history.begin() + state.done, row.history.begin() + state.done + size);
   state.done += size;
-  row.sample = state.done >= prompt && new_tokens > 0;
+  if (state.done < prompt || new_tokens == 0) row.samples.clear();
   if (state.done > prompt) row.sampling.prompt_logprobs = -1;
   return row;
 }
@@ -126,9 +126,10 @@ void EngineRig::take(State& state, RowResult result) {
             std::back_inserter(trace.prompt_top));
   if (!logits_.contains(result.key)) return;
   trace.logits.push_back(std::move(logits_[result.key]));
-  trace.tokens.push_back(result.token);
-  trace.logprobs.push_back(result.logprob);
-  trace.top.push_back(std::move(result.top));
+  RowSample& sample = result.samples.at(0);
+  trace.tokens.push_back(sample.token);
+  trace.logprobs.push_back(sample.logprob);
+  trace.top.push_back(std::move(sample.top));
 }
 
 std::vector<Trace> EngineRig::run(const std::vector<Sequence>& sequences, uint32_t new_tokens) {

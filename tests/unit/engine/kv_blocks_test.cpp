@@ -139,8 +139,8 @@ TEST_CASE("a copy of a sequence's blocks goes on with the same bits elsewhere") 
   row.position = 45;
   row.blocks = {{7}, {6}, {5}};
   const RowResult result = target.driver().step({row}).rows.front();
-  CHECK(result.token == whole.tokens[1]);
-  CHECK(result.logprob == whole.logprobs[1]);
+  CHECK(result.samples.at(0).token == whole.tokens[1]);
+  CHECK(result.samples.at(0).logprob == whole.logprobs[1]);
 }
 
 TEST_CASE("a row with a numerical error has no token and does not hurt its neighbours") {

@@ -103,11 +103,11 @@ TEST_CASE("chunks that start with the last token of the chunk before score the w
       row.tokens.assign(s.prompt.begin() + begin, s.prompt.begin() + end);
       row.position = begin;
       row.blocks = blocks;
-      row.sample = end == kSize;
+      if (end < kSize) row.samples.clear();
       row.sampling = s.sampling;
       const RowResult result = rig.driver().step({row}).rows.front();
       scores.insert(scores.end(), result.prompt_logprobs.begin(), result.prompt_logprobs.end());
-      token = result.token;
+      if (end == kSize) token = result.samples.at(0).token;
     }
     REQUIRE(scores.size() == whole.prompt_logprobs.size());
     CHECK(std::memcmp(scores.data(), whole.prompt_logprobs.data(), scores.size() * sizeof(float)) ==

@@ -51,7 +51,7 @@ TokenId choose(const Row& row, const BatchRow& request) {
   RowResult result;
   Sampler::begin_result(request, row.logits.size(), result);
   REQUIRE(sampler.choose(request, row.logits, row.summary, result));
-  return result.token;
+  return result.samples.at(0).token;
 }
 
 // The filters once more, slowly, in double precision and one token at a time: the probability of
@@ -170,7 +170,7 @@ TEST_CASE("the noise comes from seed, choice and position, and from nothing else
     for (uint32_t i = first; i < 64; ++i) {
       BatchRow r = request(hot(), i);
       r.sampling.seed = seed;
-      r.choice = choice;
+      r.samples = {choice};
       r.key = i * 31 + first;  // must not matter
       out.push_back(choose(row, r));
     }
@@ -264,6 +264,30 @@ TEST_CASE("presence and frequency count the output only, repetition the prompt t
   CHECK(choose(row, r) == 1);
 }
 
+TEST_CASE("T60: several choices of one row are each what they would be alone") {
+  const Row row = made_up_row(512, 2);
+  for (const float temperature : {0.0f, 1.0f}) {
+    BatchRow together = request(hot(temperature), 7);
+    together.samples = {0, 1, 5, 127};
+    together.sampling.top_logprobs = 2;
+    Sampler sampler(ops(), 512, 4096);
+    RowResult result;
+    Sampler::begin_result(together, 512, result);
+    REQUIRE(sampler.choose(together, row.logits, row.summary, result));
+    REQUIRE(result.samples.size() == 4);
+    std::set<TokenId> different;
+    for (const RowSample& sample : result.samples) {
+      BatchRow alone = together;
+      alone.samples = {sample.choice};
+      CHECK(sample.token == choose(row, alone));
+      CHECK(sample.top.size() == 2);
+      CHECK(sample.top[0].id == result.samples[0].top[0].id);
+      different.insert(sample.token);
+    }
+    CHECK((temperature > 0 ? different.size() > 1 : different.size() == 1));
+  }
+}
+
 TEST_CASE("one sampler serves rows of different requests without a trace of the last one") {
   const Row row = made_up_row(512, 3);
   Sampler sampler(ops(), 512, 4096);
@@ -274,10 +298,12 @@ TEST_CASE("one sampler serves rows of different requests without a trace of the 
   const BatchRow light = request(hot(0.5f), 4);
   RowResult first;
   RowResult second;
+  Sampler::begin_result(heavy, 512, first);
+  Sampler::begin_result(light, 512, second);
   CHECK(sampler.choose(heavy, row.logits, row.summary, first));
   CHECK(sampler.choose(light, row.logits, row.summary, second));
-  CHECK(first.token == 9);
-  CHECK(second.token == choose(row, light));
+  CHECK(first.samples.at(0).token == 9);
+  CHECK(second.samples.at(0).token == choose(row, light));
 }
 
 TEST_CASE("log-probabilities are those of the raw logits, whatever the filters do") {
@@ -291,13 +317,14 @@ TEST_CASE("log-probabilities are those of the raw logits, whatever the filters d
   Sampler::begin_result(r, 4, result);
   REQUIRE(sampler.choose(r, row.logits, row.summary, result));
   const double log_sum = std::log(std::exp(1.0) + std::exp(3.0) + std::exp(2.0) + std::exp(-1.0));
-  CHECK(result.token == 3);
-  CHECK(result.logprob == doctest::Approx(-1 - log_sum));
-  REQUIRE(result.top.size() == 3);
-  CHECK(result.top[0].id == 1);
-  CHECK(result.top[1].id == 2);
-  CHECK(result.top[2].id == 0);
-  CHECK(result.top[0].logprob == doctest::Approx(3 - log_sum));
+  const RowSample& sample = result.samples.at(0);
+  CHECK(sample.token == 3);
+  CHECK(sample.logprob == doctest::Approx(-1 - log_sum));
+  REQUIRE(sample.top.size() == 3);
+  CHECK(sample.top[0].id == 1);
+  CHECK(sample.top[1].id == 2);
+  CHECK(sample.top[2].id == 0);
+  CHECK(sample.top[0].logprob == doctest::Approx(3 - log_sum));
 }
 
 TEST_CASE("as many top log-probabilities as asked for, at most the vocabulary (T54)") {
@@ -309,11 +336,12 @@ TEST_CASE("as many top log-probabilities as asked for, at most the vocabulary (T
     RowResult result;
     Sampler::begin_result(r, 3000, result);
     REQUIRE(sampler.choose(r, row.logits, row.summary, result));
-    REQUIRE(result.top.size() == static_cast<std::size_t>(std::min(k, 3000)));
-    for (std::size_t i = 1; i < result.top.size(); ++i) {
-      CHECK(result.top[i - 1].logprob >= result.top[i].logprob);
+    const RowSample& sample = result.samples.at(0);
+    REQUIRE(sample.top.size() == static_cast<std::size_t>(std::min(k, 3000)));
+    for (std::size_t i = 1; i < sample.top.size(); ++i) {
+      CHECK(sample.top[i - 1].logprob >= sample.top[i].logprob);
     }
-    if (k > 0) CHECK(result.top[0].id == result.token);
+    if (k > 0) CHECK(sample.top[0].id == sample.token);
   }
 }
 

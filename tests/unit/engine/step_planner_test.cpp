@@ -37,6 +37,19 @@ TEST_CASE("prompts share a step up to the token budget and nobody overtakes") {
   CHECK(plan.tokens == 30);
 }
 
+TEST_CASE("prompts beside decode rows get at most their share, alone the whole step") {
+  StepBudget b = budget(64, 8, 8);
+  b.prefill_tokens_max = 10;
+  b.chunking = true;
+  const std::vector<WaitingPrompt> prompts = {{1, 30}, {2, 40}};
+  const StepPlan beside = plan_step(b, std::vector<uint64_t>{5, 3}, prompts);
+  CHECK(beside.decode.size() == 2);
+  CHECK(beside.prefill == std::vector<PlannedPrompt>{{1, 10}});
+  CHECK(beside.tokens == 12);
+  const StepPlan alone = plan_step(b, {}, prompts);
+  CHECK(alone.prefill == std::vector<PlannedPrompt>{{1, 30}, {2, 34}});
+}
+
 TEST_CASE("with chunking the rest of a step is filled with a piece of the next prompt") {
   StepBudget chunked = budget(64, 0, 8);
   chunked.chunking = true;

@@ -76,13 +76,13 @@ TEST_CASE("blocks beyond the last position of the row are left alone") {
 
 TEST_CASE("logits are wanted for the last token of a row that samples, and for scored prompts") {
   BatchRow chunk = row(0, 4);
-  chunk.sample = false;
+  chunk.samples.clear();
   BatchRow scored = row(0, 3, 8);
   scored.sampling.prompt_logprobs = 0;
   BatchRow only_scored = scored;
-  only_scored.sample = false;
+  only_scored.samples.clear();
   StepRows rows = step_rows();
-  rows.fill({{1}, {chunk, row(0, 2, 4), scored, only_scored}});
+  rows.fill({{1}, {chunk, row(0, 2, 4), scored, only_scored}, {}});
   const auto& wanted = rows.wanted();
   REQUIRE(wanted.size() == 6);
   CHECK(wanted[0].token == 5);

@@ -24,7 +24,7 @@ struct Bench {
                 .watch = {}}) {}
 
   RowResult run(BatchRow row) {
-    engine.submit(Batch{{1}, {std::move(row)}}, {1, 4, 1});
+    engine.submit(Batch{{1}, {std::move(row)}, {}}, {1, 4, 1});
     pending();
     return done->rows.at(0);
   }
@@ -51,16 +51,16 @@ TEST_CASE("a step samples what the pure function says, whole or in chunks") {
   Bench whole;
   const FakeSample expected = fake_next_token(whole.model, prompt, 11, 0);
   const RowResult got = whole.run(row_of(prompt, 0, {3, 9, 5}));
-  CHECK(got.token == expected.token);
-  CHECK(got.logprob == expected.logprob);
+  CHECK(got.samples.at(0).token == expected.token);
+  CHECK(got.samples.at(0).logprob == expected.logprob);
 
   Bench chunked;
   BatchRow first = row_of({prompt.begin(), prompt.begin() + 23}, 0, {3, 9, 5});
-  first.sample = false;
+  first.samples.clear();
   chunked.run(first);
   const RowResult last = chunked.run(row_of({prompt.begin() + 23, prompt.end()}, 23, {3, 9, 5}));
-  CHECK(last.token == expected.token);
-  CHECK(last.logprob == expected.logprob);
+  CHECK(last.samples.at(0).token == expected.token);
+  CHECK(last.samples.at(0).logprob == expected.logprob);
 }
 
 TEST_CASE("decoding goes on from the blocks, and seeds and choices differ") {
@@ -72,7 +72,7 @@ TEST_CASE("decoding goes on from the blocks, and seeds and choices differ") {
     sequence.push_back(last);
     const auto position = static_cast<uint32_t>(sequence.size() - 1);
     const RowResult got = bench.run(row_of({last}, position, {0, 1}));
-    CHECK(got.token == fake_next_token(bench.model, sequence, 11, 0).token);
+    CHECK(got.samples.at(0).token == fake_next_token(bench.model, sequence, 11, 0).token);
   }
   int same = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -88,7 +88,7 @@ TEST_CASE("one changed byte, two swapped blocks or a stale block give another to
     Bench bench;
     bench.run(row_of({prompt.begin(), prompt.end() - 1}, 0, {0, 1, 2}));
     harm(bench);
-    return bench.run(row_of({prompt.back()}, 47, std::move(blocks))).logprob;
+    return bench.run(row_of({prompt.back()}, 47, std::move(blocks))).samples.at(0).logprob;
   };
   const float right = fake_next_token(FakeModel{}, prompt, 11, 0).logprob;
   CHECK(next_after([](Bench&) {}, {0, 1, 2}) == right);

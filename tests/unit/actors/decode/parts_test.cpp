@@ -136,6 +136,7 @@ TEST_CASE("row 43: a hand-off record that does not fit its reservation is refuse
   incoming.request = {4};
   incoming.epoch = {1};
   incoming.tokens = 5;
+  incoming.slots = {{{0}, {1}}};
   Adopt adopt;
   adopt.prompt = {1, 2, 3};
   adopt.committed = {{4, 5}};
@@ -155,8 +156,22 @@ TEST_CASE("row 43: a hand-off record that does not fit its reservation is refuse
   CHECK(refused([](Adopt& a) { a.first[0].seq = 1; }));
   CHECK(refused([](Adopt& a) { a.first[0].request = {5}; }));
   CHECK(refused([](Adopt& a) { a.first[0].epoch = {2}; }));
-  CHECK(refused([](Adopt& a) { a.first[0].choice = 1; }));
   CHECK(refused([](Adopt& a) { a.first[0].has_token = false; }));
+
+  // Two choices: the transfer brings the prompt alone, and one of them goes on from what it has.
+  incoming.tokens = 3;
+  incoming.slots.push_back({{1}, {1}});
+  adopt.committed = {{4, 5}, {}};
+  adopt.first = {entry(4, 2), entry(4, 0)};
+  adopt.first[0].has_token = false;
+  adopt.first[1].choice = 2;
+  CHECK(check_adopt(incoming, adopt).ok());
+  CHECK(refused([](Adopt& a) { a.first[1].choice = 0; }));
+  CHECK(refused([](Adopt& a) { a.first[1].has_token = false; }));
+  CHECK(refused([](Adopt& a) { a.first[1].seq = 1; }));
+  CHECK(refused([](Adopt& a) { a.first.pop_back(); }));
+  CHECK(refused([](Adopt& a) { a.committed.pop_back(); }));
+  CHECK(refused([](Adopt& a) { a.prompt.push_back(1); }));
 }
 
 }  // namespace baton

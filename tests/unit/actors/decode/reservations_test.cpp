@@ -62,11 +62,11 @@ TEST_CASE("T43: a source whose KV store has another shape is refused, with both 
   CHECK(bench.actor->slots_free() == 4);
 }
 
-TEST_CASE("T60, T67: several choices, nothing at all, or too much is refused for good") {
+TEST_CASE("T60, T67: no choice, nothing at all, or too much is refused for good") {
   DecodeBench bench;
-  Reserve several = bench.make_reserve(1, 10);
-  several.n = 2;
-  bench.hear(kScheduler, several, life(1));
+  Reserve none = bench.make_reserve(1, 10);
+  none.n = 0;
+  bench.hear(kScheduler, none, life(1));
   CHECK(bench.context.expect<ReserveRefused>().message.refusal.code == ErrorCode::unsupported);
   bench.hear(kScheduler, bench.make_reserve(2, 0), life(1));
   CHECK(bench.context.expect<ReserveRefused>().message.refusal.code == ErrorCode::invalid_argument);

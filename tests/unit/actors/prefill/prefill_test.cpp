@@ -64,7 +64,7 @@ TEST_CASE("T86: max_tokens 0 scores the prompt and samples nothing") {
   run.target_blocks.clear();
   bench.run(run, life(1));
   REQUIRE(bench.engine.busy());
-  CHECK(!bench.engine.batch->rows[0].sample);
+  CHECK(bench.engine.batch->rows[0].samples.empty());
   bench.step();
   const PromptScores scores = bench.context.expect<PromptScores>(kGateway).message;
   REQUIRE(scores.logprobs.size() == 19);
@@ -85,7 +85,7 @@ TEST_CASE("T68: a prompt longer than a step runs in chunks, with the same token"
   bench.run(bench.make_run(ids, 1), life(1));
   int steps = 0;
   while (bench.engine.busy()) {
-    CHECK(bench.engine.batch->rows[0].sample == (steps == 4));
+    CHECK(bench.engine.batch->rows[0].samples.size() == (steps == 4 ? 1 : 0));
     bench.step();
     ++steps;
   }

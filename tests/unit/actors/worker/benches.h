@@ -92,8 +92,9 @@ struct PrefillBench {
 
 // A decode actor by itself; the test plays everyone else.
 struct DecodeBench {
-  explicit DecodeBench(ScriptedEngine::Shape shape = {}, Limits limits = default_limits())
-      : engine(shape), mover(network, engine) {
+  explicit DecodeBench(ScriptedEngine::Shape shape = {}, Limits limits = default_limits(),
+                       DecodeOptions given = {})
+      : engine(shape), mover(network, engine), options(std::move(given)) {
     mover.receiver = true;
     options.limits = limits;
     options.engine = &engine;

@@ -75,6 +75,10 @@ class ScriptedEngine final : public Engine {
     StepDone done;
     const Batch batch_done = *std::exchange(batch, std::nullopt);
     done.step = batch_done.step;
+    for (const BlockCopy& copy : batch_done.copies) {
+      const std::span<std::byte> source = block_bytes(copy.from);
+      std::memcpy(block_bytes(copy.to).data(), source.data(), source.size());
+    }
     for (const BatchRow& row : batch_done.rows) {
       RowResult result = compute(row);
       if (adjust) adjust(row, result);
@@ -100,9 +104,11 @@ class ScriptedEngine final : public Engine {
     for (uint32_t i = 0; i < end; ++i) std::memcpy(&all[i], cell(row, i), 4);
     RowResult result;
     result.key = row.key;
-    if (row.sample) {
-      result.token = next_token(all, row.sampling.seed, shape_.vocabulary);
-      result.logprob = token_logprob(all.back(), result.token);
+    for (const uint32_t choice : row.samples) {
+      RowSample& sample = result.samples.emplace_back();
+      sample.choice = choice;
+      sample.token = next_token(all, row.sampling.seed + choice, shape_.vocabulary);
+      sample.logprob = token_logprob(all.back(), sample.token);
     }
     if (row.sampling.prompt_logprobs >= 0) {
       for (size_t i = 1; i < row.tokens.size(); ++i) {

@@ -1,0 +1,157 @@
+// Which blocks a sequence has, which of them are its own, and who makes room when there are none.
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/decode/decode.h"
+#include "runtime/base/check.h"
+#include "runtime/base/log.h"
+
+namespace baton {
+namespace {
+
+// Who has been here for longer; the first choice of a request before the others.
+bool older(const Sequence& a, const Sequence& b) {
+  return a.age != b.age ? a.age < b.age : a.choice < b.choice;
+}
+
+}  // namespace
+
+// Blocks for all of the sequence's tokens, and those that it is about to write its own. False: the
+// sequence has to wait, or it is gone.
+bool Decode::grow(Context& context, uint32_t slot) {
+  const uint32_t block_tokens = engine_.geometry().block_tokens;
+  const uint32_t needed = engine_.geometry().blocks_for(sequences_[slot]->size());
+  while (sequences_[slot]->blocks.size() < needed) {
+    std::optional<BlockLease> block = take_block(context, slot);
+    if (!block) return false;
+    sequences_[slot]->block_table.push_back(block->id());
+    sequences_[slot]->blocks.push_back(std::move(*block));
+  }
+  const uint32_t start = row_start(*sequences_[slot]);
+  for (uint32_t i = start / block_tokens; i < needed; ++i) {
+    if (!shared(sequences_[slot]->block_table[i])) continue;
+    std::optional<BlockLease> own = take_block(context, slot);
+    if (!own) return false;
+    Sequence& sequence = *sequences_[slot];
+    if (!shared(sequence.block_table[i])) {  // the others have gone to make room
+      sequence.spare.push_back(std::move(*own));
+      continue;
+    }
+    BlockLease theirs = std::exchange(sequence.blocks[i], std::move(*own));
+    sequence.block_table[i] = sequence.blocks[i].id();
+    if (i * block_tokens >= start) continue;  // nothing of it is needed
+    copies_.push_back({std::move(theirs), sequence.block_table[i]});
+    ++counters_.copied_blocks;
+  }
+  return true;
+}
+
+// Others read the block too. Those that only wait to copy it will have done so before it is
+// written.
+bool Decode::shared(BlockId block) const {
+  const auto waiting = std::count_if(copies_.begin(), copies_.end(),
+                                     [&](const Copy& copy) { return copy.from.id() == block; });
+  return pool_.references(block) > static_cast<uint32_t>(waiting) + 1;
+}
+
+std::optional<BlockLease> Decode::take_block(Context& context, uint32_t slot) {
+  for (;;) {
+    std::vector<BlockLease>& spare = sequences_[slot]->spare;
+    if (!spare.empty()) {
+      BlockLease block = std::move(spare.back());
+      spare.pop_back();
+      return block;
+    }
+    std::vector<BlockLease> block = pool_.take(1);
+    if (!block.empty()) return std::move(block[0]);
+    if (!make_room(context, slot)) return std::nullopt;
+  }
+}
+
+// The youngest request loses its blocks and is computed again later; the oldest never does, so
+// somebody always gets to the end. False: there was nobody to take from.
+bool Decode::make_room(Context& context, uint32_t needy) {
+  const uint64_t own_age = sequences_[needy]->age;
+  uint64_t youngest = own_age;
+  bool alone = true;
+  for (const std::optional<Sequence>& sequence : sequences_) {
+    if (!sequence) continue;
+    alone = alone && sequence->age == own_age;
+    youngest = std::max(youngest, sequence->age);
+  }
+  if (!alone) {
+    preempt(context, youngest);
+    return youngest != own_age;
+  }
+  return make_room_among_choices(context, needy);
+}
+
+// Only choices of one request are left, the younger of which can wait: what they gave up they
+// compute again when an older one has ended. The oldest never waits for the others.
+bool Decode::make_room_among_choices(Context& context, uint32_t needy) {
+  Sequence* youngest = nullptr;
+  bool oldest = true;
+  for (std::optional<Sequence>& sequence : sequences_) {
+    if (!sequence || sequence->slot == sequences_[needy]->slot) continue;
+    oldest = oldest && older(*sequences_[needy], *sequence);
+    const bool gives = !sequence->spare.empty() ||
+                       (!sequence->blocks.empty() && !shared(sequence->block_table.back()));
+    if (gives && (!youngest || older(*youngest, *sequence))) youngest = &*sequence;
+  }
+  if (youngest && older(*sequences_[needy], *youngest)) {
+    set_aside(*youngest);
+    return true;
+  }
+  if (!oldest) {
+    set_aside(*sequences_[needy]);
+    return false;
+  }
+  if (!incoming_.empty() || earlier_.blocks() > 0) return false;  // these blocks will come back
+  log_warning("a sequence needs more KV blocks than the pool has; it ends with an error");
+  break_off(context, *sequences_[needy], Finish::error);
+  return false;
+}
+
+// Gives back what only this sequence uses.
+void Decode::set_aside(Sequence& sequence) {
+  CHECK(!sequence.in_step);
+  ++counters_.set_aside;
+  drop_copies(sequence.blocks);
+  sequence.spare.clear();
+  uint32_t kept = 0;
+  while (kept < sequence.blocks.size() && shared(sequence.block_table[kept])) ++kept;
+  sequence.blocks.resize(kept);
+  sequence.block_table.resize(kept);
+  sequence.computed = std::min(sequence.computed, kept * engine_.geometry().block_tokens);
+  if (!sequence.scoring) return;
+  sequence.scores = {};
+  sequence.computed = 0;
+}
+
+// These blocks go: nothing is to be copied into them any more.
+void Decode::drop_copies(const std::vector<BlockLease>& targets) {
+  std::erase_if(copies_, [&](const Copy& copy) {
+    return std::any_of(targets.begin(), targets.end(),
+                       [&](const BlockLease& target) { return target.id() == copy.to; });
+  });
+}
+
+// A request loses all its slots and blocks; one word about one of them suffices.
+void Decode::preempt(Context& context, uint64_t age) {
+  ++counters_.preempted;
+  bool told = false;
+  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+    const std::optional<Sequence>& sequence = sequences_[slot];
+    if (!sequence || sequence->age != age) continue;
+    if (!told) {
+      context.send(joining_.scheduler(), Preempted{sequence->slot},
+                   {sequence->request, sequence->epoch, 0, kNever});
+    }
+    told = true;
+    retained_.drop(sequence->request, sequence->choice, sequence->epoch);
+    end(context, slot, Finish::none);
+  }
+}
+
+}  // namespace baton
