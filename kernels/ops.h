@@ -44,8 +44,12 @@ struct AttentionArgs {
   const std::byte* pool = nullptr;
   KvLayout layout;
   std::size_t layer = 0;
-  std::size_t heads = 0;  // query heads of q and out; a multiple of layout.kv_heads
-  float scale = 1;        // 1 / sqrt(head_dim)
+  std::size_t heads = 0;  // query heads of q and out
+  // Query heads of one kv-head, and how many of the first kv-head's come before the first of q: a
+  // rank may own only some of them. 0: heads / layout.kv_heads, which divides it.
+  std::size_t group = 0;
+  std::size_t skipped = 0;
+  float scale = 1;  // 1 / sqrt(head_dim)
 };
 
 // Of one tile of 1,024 logits (the last may be shorter).

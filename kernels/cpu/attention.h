@@ -136,10 +136,10 @@ BATON_INLINE int rows_together(const AttentionArgs& args, std::size_t row, std::
 template <class E>
 static void attend_rows(const AttentionArgs& args, std::size_t row_begin, std::size_t row_end,
                         std::size_t head_begin, std::size_t head_end, AttentionUnit& unit) {
-  const std::size_t group = args.heads / args.layout.kv_heads;
+  const std::size_t group = args.group > 0 ? args.group : args.heads / args.layout.kv_heads;
   for (std::size_t head = head_begin; head < head_end;) {
-    const std::size_t kv_head = head / group;
-    std::size_t stop = (kv_head + 1) * group;
+    const std::size_t kv_head = (args.skipped + head) / group;
+    std::size_t stop = (kv_head + 1) * group - args.skipped;
     stop = stop < head_end ? stop : head_end;
     stop = stop - head < kQueriesMax ? stop : head + kQueriesMax;
     const int heads = static_cast<int>(stop - head);

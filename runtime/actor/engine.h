@@ -15,7 +15,8 @@ namespace baton {
 
 // Tokens of one sequence within a step: a whole prompt, a chunk of one, or one decoded token.
 // Rows of a batch never see each other, except through the blocks they name: blocks may be read by
-// many rows, and a block that a row writes is touched by no other row of the batch.
+// many rows, and a block that a row writes is touched by no other row of the batch. A batch travels
+// to the other ranks of an instance, but for `history`: only the first rank chooses tokens.
 struct BatchRow {
   uint64_t key = 0;             // the caller's; comes back in the result
   std::vector<TokenId> tokens;  // to compute, ascending positions
@@ -27,6 +28,7 @@ struct BatchRow {
   SamplingParams sampling;
   uint32_t prompt_tokens = 0;    // length of the prompt within `history`
   std::vector<TokenId> history;  // prompt, then output so far; filled only when penalties need it
+  BATON_FIELDS(key, tokens, position, blocks, samples, sampling, prompt_tokens)
 };
 
 // A whole block copied within the KV store: how a sequence gets a block of its own out of one that
@@ -41,6 +43,7 @@ struct Batch {
   StepId step;
   std::vector<BatchRow> rows;
   std::vector<BlockCopy> copies{};  // made before any row reads or writes
+  BATON_FIELDS(step, rows, copies)
 };
 
 struct RowSample {

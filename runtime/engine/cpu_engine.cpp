@@ -34,30 +34,21 @@ Result<void> check_options(const CpuEngineOptions& options, const ModelConfig& c
   return {};
 }
 
-KvGeometry geometry_of(const CpuEngineOptions& options, const ModelConfig& config) {
-  KvGeometry geometry;
-  geometry.layers = config.layers;
-  geometry.kv_heads = config.kv_heads;
-  geometry.head_dim = config.head_dim;
-  geometry.block_tokens = options.block_tokens;
-  geometry.dtype = options.kv_dtype;
-  return geometry;
-}
-
-}  // namespace
-
-Result<std::unique_ptr<CpuEngine>> CpuEngine::create(std::shared_ptr<const LlamaWeights> weights,
-                                                     std::shared_ptr<Compute> compute,
-                                                     const CpuEngineOptions& options, Post post) {
-  const ModelConfig& config = weights->config();
+// Limits of an engine, from its options: how many blocks its pools have above all. They are of one
+// number on all ranks of an instance, so the rank with the largest blocks decides.
+Result<StepLimits> limits_of(const CpuEngineOptions& options, const ModelConfig& config,
+                             const Placement& placement) {
   if (Result<void> checked = check_options(options, config); !checked) return checked.error();
-  const KvGeometry geometry = geometry_of(options, config);
+  uint64_t block_bytes = 0;
+  for (uint32_t rank = 0; rank < placement.ranks.size(); ++rank) {
+    block_bytes = std::max(block_bytes, placement.geometry(rank).block_bytes());
+  }
   const uint64_t blocks =
-      options.kv_blocks > 0 ? options.kv_blocks : options.kv_cache_bytes / geometry.block_bytes();
+      options.kv_blocks > 0 ? options.kv_blocks : options.kv_cache_bytes / block_bytes;
   if (blocks == 0 || blocks > INT32_MAX) {
     return invalid("--kv-cache-memory is " + std::to_string(options.kv_cache_bytes) +
-                   "; one block of " + std::to_string(geometry.block_tokens) +
-                   " tokens of this model takes " + std::to_string(geometry.block_bytes()) +
+                   "; one block of " + std::to_string(options.block_tokens) +
+                   " tokens of this model takes " + std::to_string(block_bytes) +
                    " bytes: expected room for 1 to 2^31");
   }
   StepLimits limits;
@@ -65,17 +56,62 @@ Result<std::unique_ptr<CpuEngine>> CpuEngine::create(std::shared_ptr<const Llama
   limits.context_max = options.context_max > 0 ? options.context_max : config.context;
   limits.vocabulary = config.vocab;
   limits.block_count = static_cast<uint32_t>(blocks);
-  Result<KvStore> store = KvStore::allocate(geometry, limits.block_count);
-  if (!store) return store.error();
+  return limits;
+}
+
+// Where things are in the window of an instance: commands, buffers, then the pool of each rank on
+// pages of its own.
+struct Window {
+  static constexpr std::size_t kAlign = std::size_t{2} << 20;
+  std::size_t buffers = GroupChannel::kAreaBytes;
+  std::vector<std::size_t> pools;
+  std::size_t bytes = 0;
+
+  Window(const Placement& placement, const StepLimits& limits, std::size_t buffer_bytes) {
+    bytes = aligned(buffers + buffer_bytes);
+    for (uint32_t rank = 0; rank < placement.ranks.size(); ++rank) {
+      pools.push_back(bytes);
+      bytes = aligned(bytes + placement.geometry(rank).block_bytes() * limits.block_count);
+    }
+  }
+  static std::size_t aligned(std::size_t at) { return (at + kAlign - 1) / kAlign * kAlign; }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CpuEngine>> CpuEngine::create(std::shared_ptr<const LlamaWeights> weights,
+                                                     std::shared_ptr<Compute> compute,
+                                                     const CpuEngineOptions& options, Post post) {
+  const ModelConfig& config = weights->config();
+  const PartOf& of = weights->part().of;
+  Placement placement = placement_of(config, of, options.kv_dtype, options.block_tokens);
+  const Result<StepLimits> limits = limits_of(options, config, placement);
+  if (!limits) return limits.error();
+  CHECK((options.group == nullptr) == (of.ranks() == 1));
+  CHECK(!options.group ||
+        (options.group->size() == of.ranks() && options.group->index() == of.rank));
   std::unique_ptr<CpuEngine> engine(new CpuEngine(std::move(weights), std::move(compute), options,
-                                                  limits, std::move(*store), std::move(post)));
+                                                  *limits, std::move(placement), std::move(post)));
   if (Result<void> allocated = engine->allocate(options); !allocated) return allocated.error();
-  engine->store_.fault_in(*engine->compute_);
+  KvStore& own = engine->stores_[of.rank];
+  own.fault_in(*engine->compute_);
   return engine;
 }
 
+Result<uint64_t> CpuEngine::window_bytes(const ModelConfig& config, const CpuEngineOptions& options,
+                                         const PartOf& of) {
+  if (Result<ModelPart> part = part_of_model(config, of); !part) return part.error();
+  const Placement placement = placement_of(config, of, options.kv_dtype, options.block_tokens);
+  const Result<StepLimits> limits = limits_of(options, config, placement);
+  if (!limits) return limits.error();
+  StepBuffers buffers;
+  ScratchPlan plan;
+  buffers.plan(plan, config, limits->tokens_max);
+  return uint64_t{Window(placement, *limits, plan.bytes()).bytes};
+}
+
 CpuEngine::CpuEngine(std::shared_ptr<const LlamaWeights> weights, std::shared_ptr<Compute> compute,
-                     const CpuEngineOptions& options, const StepLimits& limits, KvStore store,
+                     const CpuEngineOptions& options, const StepLimits& limits, Placement placement,
                      Post post)
     : weights_(std::move(weights)),
       compute_(std::move(compute)),
@@ -85,9 +121,10 @@ CpuEngine::CpuEngine(std::shared_ptr<const LlamaWeights> weights, std::shared_pt
       limits_(limits),
       on_logits_(options.on_logits),
       post_(std::move(post)),
-      store_(std::move(store)),
-      placement_(single_rank_placement(store_.geometry())),
-      rows_(limits, store_.geometry()) {
+      placement_(std::move(placement)),
+      group_(options.group),
+      step_group_(options.group.get()),
+      rows_(limits, placement_.geometry(weights_->part().of.rank)) {
   samplers_.reserve(static_cast<std::size_t>(compute_->threads()));
   for (int i = 0; i < compute_->threads(); ++i) {
     samplers_.emplace_back(ops_, limits.vocabulary, limits.context_max);
@@ -95,27 +132,61 @@ CpuEngine::CpuEngine(std::shared_ptr<const LlamaWeights> weights, std::shared_pt
   failed_.reserve(limits.tokens_max);
 }
 
+// Buffers and pools: in the window of the group, or in memory of its own.
+Result<void> CpuEngine::allocate_shared() {
+  ScratchPlan plan;
+  buffers_.plan(plan, weights_->config(), limits_.tokens_max);
+  if (group_ == nullptr) {
+    Result<MappedMemory> memory =
+        plan.allocate({"the buffers of a step", "lower --max-num-batched-tokens"});
+    if (!memory) return memory.error();
+    memory_ = std::move(*memory);
+    Result<KvStore> store = KvStore::allocate(placement_.geometry(0), limits_.block_count);
+    if (!store) return store.error();
+    stores_.push_back(std::move(*store));
+  } else {
+    const Window window(placement_, limits_, plan.bytes());
+    CHECK(group_->window().size() >= window.bytes);
+    std::byte* const base = group_->window().data();
+    channel_ = std::make_unique<GroupChannel>(*group_, base);
+    plan.place(base + window.buffers);
+    for (uint32_t rank = 0; rank < placement_.ranks.size(); ++rank) {
+      stores_.push_back(
+          KvStore::over(placement_.geometry(rank), limits_.block_count, base + window.pools[rank]));
+    }
+  }
+  buffers_.placed();
+  return {};
+}
+
 Result<void> CpuEngine::allocate(const CpuEngineOptions& options) {
+  if (Result<void> shared = allocate_shared(); !shared) return shared;
   ForwardOptions forward;
   forward.ops = &ops_;
   forward.mode = options.activations;
   forward.threads = compute_->threads();
   forward.limits = limits_;
-  Result<std::unique_ptr<LlamaForward>> made = LlamaForward::create(weights_, store_, forward);
+  Result<std::unique_ptr<LlamaForward>> made =
+      LlamaForward::create(weights_, store(), buffers_, forward);
   if (!made) return made.error();
   forward_ = std::move(*made);
-  Result<std::unique_ptr<OutputHead>> head = OutputHead::create(weights_, forward);
+  Result<std::unique_ptr<OutputHead>> head = OutputHead::create(weights_, buffers_, forward);
   if (!head) return head.error();
   head_ = std::move(*head);
   return {};
 }
 
 CpuEngine::~CpuEngine() {
-  compute_->run([](Team&) {});  // everything of ours that was posted before has run
+  compute_->run([this](Team&) {  // everything of ours that was posted before has run
+    if (!channel_ || !leads() || step_group_.broken()) return;
+    group_->close();
+    (void)channel_->send(GroupOrder::leave, {}).ok();  // broken: they left already
+  });
 }
 
 void CpuEngine::submit(Batch batch, ActorId reply_to) {
   CHECK_MSG(!busy(), "a batch is under way already");
+  CHECK(leads());
   batch_ = std::move(batch);
   reply_to_ = reply_to;
   busy_.store(true, std::memory_order_release);
@@ -125,7 +196,7 @@ void CpuEngine::submit(Batch batch, ActorId reply_to) {
     mail.envelope.from = reply_to_;
     mail.envelope.to = reply_to_;
     const auto end_min = std::chrono::steady_clock::now() + std::chrono::microseconds(step_us_min_);
-    compute_step(team, batch_);
+    if (!compute_step(team, batch_)) return;  // and busy for ever: this instance is over
     if (step_us_min_ > 0) std::this_thread::sleep_until(end_min);
     mail.body = encode_body(done_);
     busy_.store(false, std::memory_order_release);  // first: who reads the mail may submit at once
@@ -134,8 +205,9 @@ void CpuEngine::submit(Batch batch, ActorId reply_to) {
 }
 
 // Leaves the results in done_, whose memory is used again and again.
-void CpuEngine::compute_step(Team& team, const Batch& batch) {
+bool CpuEngine::compute_step(Team& team, const Batch& batch) {
   const auto start = std::chrono::steady_clock::now();
+  if (channel_ && !channel_->send(GroupOrder::step, encode_fields(batch)).ok()) return false;
   rows_.fill(batch);
   current_ = &batch;
   done_.step = batch.step;
@@ -144,17 +216,10 @@ void CpuEngine::compute_step(Team& team, const Batch& batch) {
     Sampler::begin_result(batch.rows[i], limits_.vocabulary, done_.rows[i]);
   }
   failed_.assign(rows_.wanted().size(), 0);
-  forward_->begin_step();
-  const OutputHead::Consumer consumer =
+  const bool good = compute_part(
+      team, batch.copies,
       [this](int thread, std::size_t index, std::span<const float> logits,
-             const VocabSummary& summary) { consume(thread, index, logits, summary); };
-  team.run([&](int thread, int n) {
-    CHECK(fp_mode_is_set());
-    const TeamMember me{team, thread, n};
-    copy_blocks(batch, me);
-    forward_->run(rows_, me);
-    head_->run(forward_->residual(), rows_, me, consumer);
-  });
+             const VocabSummary& summary) { consume(thread, index, logits, summary); });
   for (std::size_t i = 0; i < failed_.size(); ++i) {
     if (failed_[i] != 0) done_.rows[rows_.wanted()[i].row].numerical_error = true;
   }
@@ -162,15 +227,60 @@ void CpuEngine::compute_step(Team& team, const Batch& batch) {
   done_.compute_us = std::chrono::duration_cast<std::chrono::microseconds>(
                          std::chrono::steady_clock::now() - start)
                          .count();
+  return good;
+}
+
+// The part of this rank in the step that rows_ holds.
+bool CpuEngine::compute_part(Team& team, std::span<const BlockCopy> copies,
+                             const OutputHead::Consumer& consumer) {
+  forward_->begin_step();
+  team.run([&](int thread, int n) {
+    CHECK(fp_mode_is_set());
+    const TeamMember me{team, thread, n, step_group_};
+    copy_blocks(copies, me);
+    forward_->run(rows_, me);
+    if (!step_group_.broken()) head_->run(rows_, me, consumer);
+  });
+  return !step_group_.broken();
+}
+
+Result<void> CpuEngine::follow() {
+  CHECK(channel_ && !leads());
+  Result<void> outcome;
+  compute_->run([&](Team& team) {
+    for (;;) {
+      const Result<GroupCommand> command = channel_->receive();
+      const Result<bool> goes_on = command ? obey(team, *command) : Result<bool>(command.error());
+      if (!goes_on) outcome = goes_on.error();
+      if (!goes_on || !*goes_on) return;
+    }
+  });
+  return outcome;
+}
+
+// Does what the first rank says. False: it was the last command.
+Result<bool> CpuEngine::obey(Team& team, const GroupCommand& command) {
+  switch (command.order) {
+    case GroupOrder::leave: return false;
+    case GroupOrder::step: {
+      const Result<Batch> batch = decode_fields<Batch>(command.body);
+      if (!batch) return batch.error();
+      rows_.fill(*batch);
+      // A broken group shows at the next command, with its reason.
+      compute_part(team, batch->copies, {});
+      return true;
+    }
+  }
+  CHECK_MSG(false, "an order that receive() let through");
 }
 
 // Each thread copies its share of every block.
-void CpuEngine::copy_blocks(const Batch& batch, const TeamMember& me) {
-  if (batch.copies.empty()) return;
-  for (const BlockCopy& copy : batch.copies) {
-    const std::span<const std::byte> source = store_.block(copy.from);
+void CpuEngine::copy_blocks(std::span<const BlockCopy> copies, const TeamMember& me) {
+  if (copies.empty()) return;
+  for (const BlockCopy& copy : copies) {
+    const std::span<const std::byte> source = store().block(copy.from);
     const Share mine = me.share_of(source.size());
-    std::memcpy(store_.block(copy.to).data() + mine.begin, source.data() + mine.begin,
+    std::memcpy(store().block(copy.to).data() + mine.begin, source.data() + mine.begin,
                 mine.end - mine.begin);
   }
   me.meet();
@@ -202,9 +312,11 @@ void CpuEngine::warm_up_step(uint32_t rows, uint32_t tokens) {
     for (uint32_t b = geometry().blocks_for(tokens); b > 0; --b) row.blocks.push_back({used++});
   }
   compute_->run([&](Team& team) { compute_step(team, batch); });
-  for (uint32_t b = 0; b < used; ++b) {  // as if nothing had been there
-    const std::span<std::byte> block = store_.block({b});
-    std::memset(block.data(), 0, block.size());
+  for (const KvStore& store : stores_) {  // as if nothing had been there
+    for (uint32_t b = 0; b < used; ++b) {
+      const std::span<std::byte> block = store.block({b});
+      std::memset(block.data(), 0, block.size());
+    }
   }
 }
 

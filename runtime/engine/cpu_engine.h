@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "kernels/isa.h"
+#include "runtime/actor/collective.h"
 #include "runtime/actor/engine.h"
 #include "runtime/base/result.h"
 #include "runtime/engine/compute.h"
+#include "runtime/engine/group_channel.h"
 #include "runtime/engine/kv_store.h"
 #include "runtime/engine/llama_forward.h"
 #include "runtime/engine/llama_weights.h"
@@ -33,6 +35,9 @@ struct CpuEngineOptions {
   const Ops* ops = nullptr;  // null: the process's choice
   // A step takes at least so long, for tests of what happens to requests that run.
   int64_t step_us_min = 0;
+  // The other ranks of the instance, gathered, with a window of CpuEngine::window_bytes and a part
+  // for each stage. Null for an instance of one rank.
+  std::shared_ptr<Collective> group;
   // For tests and oracles: sees the raw logits of each row that samples, on threads of the team.
   std::function<void(uint64_t key, std::span<const float> logits)> on_logits;
 };
@@ -49,6 +54,12 @@ struct CpuEngineOptions {
 // - A block is zeroed by the step that writes its first position. A block that holds earlier
 //   positions must have come whole.
 // - A row with a numerical error has no token, and no log-probabilities that mean anything.
+//
+// An instance of several ranks is an engine on each of them, over the weights of their parts and
+// one group. The actor is on the first, which alone takes batches and chooses tokens; the others
+// follow(). All pools are in the window, so that the first rank can move the KV of the whole
+// instance. When the group breaks there are no more results: the batch under way has none, and the
+// rank must end (Collective::on_broken tells it).
 class CpuEngine final : public Engine {
  public:
   using Post = std::function<void(Mail)>;
@@ -57,20 +68,26 @@ class CpuEngine final : public Engine {
   static Result<std::unique_ptr<CpuEngine>> create(std::shared_ptr<const LlamaWeights> weights,
                                                    std::shared_ptr<Compute> compute,
                                                    const CpuEngineOptions& options, Post post);
-  // Waits for the batch under way, whose StepDone is still posted.
+  // Waits for the batch under way, whose StepDone is still posted, and tells the others to leave.
   ~CpuEngine() override;
+
+  // Bytes of the window that an instance of such ranks shares; the same on every rank.
+  static Result<uint64_t> window_bytes(const ModelConfig& config, const CpuEngineOptions& options,
+                                       const PartOf& of);
+  // What every rank but the first does, on the compute thread, while the caller waits: obeys the
+  // first until it says leave. Fails when the group breaks.
+  Result<void> follow();
 
   // Runs a prefill and decode steps of the usual sizes and waits, so that weights, caches and
   // working memory are faulted in before the first request. No batch may be under way.
   void warm_up();
 
   const Placement& placement() const override { return placement_; }
-  const KvGeometry& geometry() const override { return store_.geometry(); }
-  uint32_t block_count() const override { return store_.block_count(); }
+  const KvGeometry& geometry() const override { return store().geometry(); }
+  uint32_t block_count() const override { return store().block_count(); }
   using Engine::block_bytes;
   std::span<std::byte> block_bytes(uint32_t rank, BlockId block) override {
-    CHECK(rank == 0);
-    return store_.block(block);
+    return stores_[rank].block(block);
   }
   uint32_t step_tokens_max() const override { return limits_.tokens_max; }
   uint32_t context_max() const override { return limits_.context_max; }
@@ -82,11 +99,20 @@ class CpuEngine final : public Engine {
 
  private:
   CpuEngine(std::shared_ptr<const LlamaWeights> weights, std::shared_ptr<Compute> compute,
-            const CpuEngineOptions& options, const StepLimits& limits, KvStore store, Post post);
+            const CpuEngineOptions& options, const StepLimits& limits, Placement placement,
+            Post post);
   Result<void> allocate(const CpuEngineOptions& options);
+  Result<void> allocate_shared();
 
-  void compute_step(Team& team, const Batch& batch);
-  void copy_blocks(const Batch& batch, const TeamMember& me);
+  bool leads() const { return weights_->part().of.rank == 0; }
+  const KvStore& store() const { return stores_[weights_->part().of.rank]; }
+
+  // Both return false when the group is broken: there are no results.
+  bool compute_step(Team& team, const Batch& batch);
+  bool compute_part(Team& team, std::span<const BlockCopy> copies,
+                    const OutputHead::Consumer& consumer);
+  void copy_blocks(std::span<const BlockCopy> copies, const TeamMember& me);
+  Result<bool> obey(Team& team, const GroupCommand& command);
   void consume(int thread, std::size_t index, std::span<const float> logits,
                const VocabSummary& summary);
   void warm_up_step(uint32_t rows, uint32_t tokens);
@@ -100,8 +126,13 @@ class CpuEngine final : public Engine {
   const StepLimits limits_;
   const std::function<void(uint64_t, std::span<const float>)> on_logits_;
   const Post post_;
-  KvStore store_;
   const Placement placement_;
+  const std::shared_ptr<Collective> group_;
+  std::unique_ptr<GroupChannel> channel_;  // null without a group
+  StepGroup step_group_;
+  MappedMemory memory_;  // of the buffers, without a group
+  StepBuffers buffers_;
+  std::vector<KvStore> stores_;  // of each rank of the instance
   StepRows rows_;
   std::unique_ptr<LlamaForward> forward_;
   std::unique_ptr<OutputHead> head_;

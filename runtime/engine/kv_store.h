@@ -26,14 +26,16 @@ KvLayout kv_layout_of(const KvGeometry& geometry);
 class KvStore {
  public:
   static Result<KvStore> allocate(const KvGeometry& geometry, uint32_t blocks);
+  // Over memory of somebody else's that outlives it: zero, 64-byte aligned, block_bytes x blocks.
+  static KvStore over(const KvGeometry& geometry, uint32_t blocks, std::byte* memory);
 
   const KvGeometry& geometry() const { return geometry_; }
   const KvLayout& layout() const { return layout_; }
   uint32_t block_count() const { return blocks_; }
-  std::byte* pool() const { return memory_.data(); }
+  std::byte* pool() const { return pool_; }
   std::span<std::byte> block(BlockId id) const {
     CHECK(id.value < blocks_);
-    return {memory_.data() + id.value * block_bytes_, block_bytes_};
+    return {pool_ + id.value * block_bytes_, block_bytes_};
   }
 
   // Writes every page once, so that no step waits for the system to find memory.
@@ -44,7 +46,8 @@ class KvStore {
   KvLayout layout_;
   std::size_t block_bytes_ = 0;
   uint32_t blocks_ = 0;
-  MappedMemory memory_;
+  MappedMemory memory_;  // empty over memory of somebody else's
+  std::byte* pool_ = nullptr;
 };
 
 }  // namespace baton

@@ -18,13 +18,16 @@ constexpr std::size_t kRowsAlone = 4;
 // Rows that the wide layers between gate and down take at a time, so that they stay in the cache.
 constexpr std::size_t kFfnRows = 5 * kQuantRows;
 
-void plan_input(ScratchPlan& plan, OwnedInput& input, std::size_t rows, std::size_t cols) {
-  plan.add(input.own, rows * cols);
-  plan.add(input.quant.data, cols % kQuantBlock == 0 ? quant_bytes(rows, cols) : 0);
-  input.quant.rows = rows;
-  input.quant.cols = cols;
-  input.stride = cols;
-  input.rows = rows;
+// Whether the query heads that any rank has of any kv-head fill whole blocks of 32 columns.
+bool heads_fill_blocks(const ModelConfig& config, uint32_t tensor_parallel) {
+  const auto whole = [&](uint32_t heads) {
+    return std::size_t{heads} * config.head_dim % kQuantBlock == 0;
+  };
+  bool all = whole(config.heads / config.kv_heads);
+  for (uint32_t r = 0; r < tensor_parallel; ++r) {
+    all = all && whole(query_heads_of(config.heads, tensor_parallel, r).begin);
+  }
+  return all;
 }
 
 template <class Input>
@@ -37,9 +40,11 @@ Input first_rows(Input input, std::size_t rows) {
 }  // namespace
 
 LlamaForward::LlamaForward(std::shared_ptr<const LlamaWeights> weights, const KvStore& store,
-                           const ForwardOptions& options)
+                           StepBuffers& buffers, const ForwardOptions& options)
     : weights_(std::move(weights)),
       store_(store),
+      buffers_(buffers),
+      part_(weights_->part()),
       ops_(*options.ops),
       mode_(options.mode),
       threads_(options.threads),
@@ -48,17 +53,23 @@ LlamaForward::LlamaForward(std::shared_ptr<const LlamaWeights> weights, const Kv
       ffn_(weights_->config().ffn),
       head_dim_(weights_->config().head_dim),
       group_(weights_->config().heads / weights_->config().kv_heads),
-      query_width_(std::size_t{weights_->config().heads} * head_dim_),
-      kv_width_(weights_->config().kv_width()),
+      attended_width_(std::size_t{weights_->config().heads} * head_dim_),
+      query_width_(part_.query_heads.size() * head_dim_),
+      kv_width_(part_.kv_heads.size() * head_dim_),
       qkv_width_(query_width_ + 2 * kv_width_),
+      heads_fill_blocks_(heads_fill_blocks(weights_->config(), part_.of.tensor_parallel)),
+      x_(buffers.residual),
+      attended_(buffers.attended),
+      activated_(buffers.activated),
       alone_(static_cast<std::size_t>(options.threads)),
       scratch_(static_cast<std::size_t>(options.threads)),
       next_item_(new std::atomic<std::size_t>[weights_->layers().size()]) {}
 
 Result<std::unique_ptr<LlamaForward>> LlamaForward::create(
-    std::shared_ptr<const LlamaWeights> weights, const KvStore& store,
+    std::shared_ptr<const LlamaWeights> weights, const KvStore& store, StepBuffers& buffers,
     const ForwardOptions& options) {
-  std::unique_ptr<LlamaForward> forward(new LlamaForward(std::move(weights), store, options));
+  std::unique_ptr<LlamaForward> forward(
+      new LlamaForward(std::move(weights), store, buffers, options));
   Result<MappedMemory> memory = forward->allocate();
   if (!memory) return memory.error();
   forward->memory_ = std::move(*memory);
@@ -73,24 +84,24 @@ Result<std::unique_ptr<LlamaForward>> LlamaForward::create(
 Result<MappedMemory> LlamaForward::allocate() {
   const std::size_t tokens = limits_.tokens_max;
   ScratchPlan plan;
-  plan.add(x_, tokens * hidden_);
   plan.add(qkv_, tokens * qkv_width_);
   plan.add(gate_, kFfnRows * ffn_);
   plan.add(up_, kFfnRows * ffn_);
   plan.add(rope_, limits_.context_max * rope_row_floats(head_dim_));
-  plan_input(plan, normed_, tokens, hidden_);
-  plan_input(plan, attended_, tokens, query_width_);
-  plan_input(plan, activated_, tokens, ffn_);
+  normed_.plan(plan, tokens, hidden_);
+  if (!heads_fill_blocks_ && attended_width_ % kQuantBlock == 0) {  // each rank quantises them all
+    plan.add(attended_.quant.data, quant_bytes(tokens, attended_width_));
+  }
   const std::size_t bytes =
-      std::max(linear_scratch_bytes(std::max({hidden_, ffn_, query_width_})),
+      std::max(linear_scratch_bytes(std::max({hidden_, ffn_, attended_width_})),
                attention_scratch_bytes(query_width_ / head_dim_, kv_width_ / head_dim_, head_dim_));
   for (std::size_t i = 0; i < alone_.size(); ++i) {
-    plan_input(plan, alone_[i], kRowsAlone, hidden_);
+    alone_[i].plan(plan, kRowsAlone, hidden_);
     plan.add(scratch_[i], bytes);
   }
   Result<MappedMemory> memory =
       plan.allocate({"the working memory of a step", "lower --max-num-batched-tokens"});
-  for (OwnedInput* input : {&normed_, &attended_, &activated_}) input->f32 = input->own;
+  normed_.f32 = normed_.own;
   for (OwnedInput& input : alone_) input.f32 = input.own;
   return memory;
 }
@@ -103,8 +114,16 @@ void LlamaForward::begin_step() {
 
 void LlamaForward::run(const StepRows& step, const TeamMember& me) {
   zero_fresh_blocks(step, me);
-  embed(step, me);
-  for (std::size_t layer = 0; layer < weights_->layers().size(); ++layer) {
+  const uint32_t stages = part_.of.pipeline_parallel;
+  for (uint32_t stage = 0; stage < stages && !me.group.broken(); ++stage) {
+    if (stage == part_.of.stage()) run_stage(step, me);
+    if (stages > 1) me.meet_instance();  // the residual stream is handed on
+  }
+}
+
+void LlamaForward::run_stage(const StepRows& step, const TeamMember& me) {
+  if (part_.first_stage()) embed(step, me);
+  for (std::size_t layer = 0; layer < weights_->layers().size() && !me.group.broken(); ++layer) {
     attention(layer, step, me);
     feed_forward(layer, step.size(), me);
   }
@@ -118,12 +137,15 @@ void LlamaForward::zero_fresh_blocks(const StepRows& step, const TeamMember& me)
   }
 }
 
+// Each rank has some rows of the embedding: it looks up the tokens that are in them.
 void LlamaForward::embed(const StepRows& step, const TeamMember& me) {
   const Share mine = me.share_of(step.size());
   for (std::size_t i = mine.begin; i < mine.end; ++i) {
-    ops_.embed(weights_->embedding(), static_cast<std::size_t>(step.tokens()[i]), x_ + i * hidden_);
+    const auto token = static_cast<uint32_t>(step.tokens()[i]);
+    if (!part_.vocab_rows.contains(token)) continue;
+    ops_.embed(weights_->embedding(), token - part_.vocab_rows.begin, x_ + i * hidden_);
   }
-  me.meet();
+  me.meet_stage();
 }
 
 void LlamaForward::attention(std::size_t layer, const StepRows& step, const TeamMember& me) {
@@ -141,9 +163,11 @@ void LlamaForward::attention(std::size_t layer, const StepRows& step, const Team
 void LlamaForward::add_linear(const PackedMatrix& matrix, const LinearInput& in,
                               const TeamMember& me) {
   const Share tiles = me.share_of(matrix.tiles());
-  run_linear(ops_, mode_, matrix, in, {x_, hidden_, true}, tiles.begin, tiles.end,
-             scratch_[static_cast<std::size_t>(me.thread)]);
-  me.meet();
+  if (tiles.begin < tiles.end) {
+    run_linear(ops_, mode_, matrix, in, {x_ + part_.hidden_rows.begin, hidden_, true}, tiles.begin,
+               tiles.end, scratch_[static_cast<std::size_t>(me.thread)]);
+  }
+  me.meet_stage();
 }
 
 LinearInput LlamaForward::norm_rows(const std::vector<float>& weight, std::size_t rows,
@@ -182,25 +206,38 @@ void LlamaForward::attend_all(std::size_t layer, const StepRows& step, const Tea
     if (step.independent()) rotate_and_write(layer, step, tokens, {kv_head, kv_head + 1});
     attend(layer, step, tokens, kv_head, me.thread);
   }
-  me.meet();
+  gather_attended(layer, step, me);
+}
+
+void LlamaForward::gather_attended(std::size_t layer, const StepRows& step, const TeamMember& me) {
+  me.meet_stage();
   const bool quantize = reads_quant(weights_->layers()[layer].attention_out, mode_);
-  if (quantize && group_ * head_dim_ % kQuantBlock != 0) {  // attend() could not
+  if (quantize && !heads_fill_blocks_) {  // attend() could not
     const Share mine = me.share_of(step.size());
     ops_.quantize(attended_.f32, attended_.stride, mine.begin, mine.end, 0,
-                  query_width_ / kQuantBlock, attended_.quant);
+                  attended_width_ / kQuantBlock, attended_.quant);
     me.meet();
   }
+}
+
+Range LlamaForward::own_heads(std::size_t kv_head) const {
+  const uint32_t skipped = part_.query_heads_skipped(weights_->config());
+  const auto group = static_cast<uint32_t>(group_);
+  const auto first = static_cast<uint32_t>(kv_head) * group;
+  return {std::max(first, skipped) - skipped,
+          std::min(first + group - skipped, part_.query_heads.size())};
 }
 
 void LlamaForward::rotate_and_write(std::size_t layer, const StepRows& step, TokenRun tokens,
                                     Share kv_heads) {
   const std::size_t count = kv_heads.end - kv_heads.begin;
+  const std::size_t first_head = own_heads(kv_heads.begin).begin;
+  const std::size_t heads = own_heads(kv_heads.end - 1).end - first_head;
   for (std::size_t t = tokens.begin; t < tokens.end; ++t) {
     float* row = qkv_ + t * qkv_width_;
     const float* table =
         rope_ + static_cast<std::size_t>(step.kv()[t].position) * rope_row_floats(head_dim_);
-    ops_.rope(row + kv_heads.begin * group_ * head_dim_, count * group_, head_dim_, head_dim_,
-              table);
+    ops_.rope(row + first_head * head_dim_, heads, head_dim_, head_dim_, table);
     ops_.rope(row + query_width_ + kv_heads.begin * head_dim_, count, head_dim_, head_dim_, table);
   }
   KvWriteArgs args;
@@ -217,25 +254,27 @@ void LlamaForward::rotate_and_write(std::size_t layer, const StepRows& step, Tok
 
 void LlamaForward::attend(std::size_t layer, const StepRows& step, TokenRun tokens,
                           std::size_t kv_head, int thread) {
+  const std::size_t first_column = part_.query_heads.begin * head_dim_;
   AttentionArgs args;
   args.q = qkv_;
-  args.out = attended_.own;
+  args.out = attended_.own + first_column;
   args.q_stride = qkv_width_;
-  args.out_stride = query_width_;
+  args.out_stride = attended_width_;
   args.rows = step.kv().data();
   args.pool = store_.pool();
   args.layout = store_.layout();
   args.layer = layer;
   args.heads = query_width_ / head_dim_;
+  args.group = group_;
+  args.skipped = part_.query_heads_skipped(weights_->config());
   args.scale = 1.0f / std::sqrt(static_cast<float>(head_dim_));
-  const std::size_t head = kv_head * group_;
-  ops_.attention(args, tokens.begin, tokens.end, head, head + group_,
+  const Range heads = own_heads(kv_head);
+  ops_.attention(args, tokens.begin, tokens.end, heads.begin, heads.end,
                  scratch_[static_cast<std::size_t>(thread)]);
-  const std::size_t columns = group_ * head_dim_;
-  if (columns % kQuantBlock == 0 && reads_quant(weights_->layers()[layer].attention_out, mode_)) {
-    const std::size_t block = columns / kQuantBlock;
-    ops_.quantize(attended_.f32, attended_.stride, tokens.begin, tokens.end, kv_head * block,
-                  (kv_head + 1) * block, attended_.quant);
+  if (heads_fill_blocks_ && reads_quant(weights_->layers()[layer].attention_out, mode_)) {
+    ops_.quantize(attended_.f32, attended_.stride, tokens.begin, tokens.end,
+                  (first_column + heads.begin * head_dim_) / kQuantBlock,
+                  (first_column + heads.end * head_dim_) / kQuantBlock, attended_.quant);
   }
 }
 
@@ -245,13 +284,16 @@ void LlamaForward::feed_forward(std::size_t layer, std::size_t rows, const TeamM
   const LlamaLayer& w = weights_->layers()[layer];
   const bool quantize = reads_quant(w.gate, mode_) || reads_quant(w.up, mode_);
   const LinearInput in = norm_rows(w.ffn_norm, rows, quantize, me);
-  const Share blocks = me.share_of((ffn_ + kQuantBlock - 1) / kQuantBlock);
+  // Of the blocks of this rank; counted within the whole width.
+  const std::size_t first = part_.ffn_rows.begin / kQuantBlock;
+  const Share own = me.share_of((part_.ffn_rows.size() + kQuantBlock - 1) / kQuantBlock);
+  const Share blocks{first + own.begin, first + own.end};
   if (blocks.begin < blocks.end) {
     for (std::size_t row = 0; row < rows; row += kFfnRows) {
       gate_up(w, in, row, std::min(kFfnRows, rows - row), blocks, me.thread);
     }
   }
-  me.meet();
+  me.meet_stage();
   add_linear(w.down, first_rows(activated_, rows), me);
 }
 
@@ -260,12 +302,14 @@ void LlamaForward::gate_up(const LlamaLayer& layer, const LinearInput& in, std::
   constexpr std::size_t kTilesPerBlock = kQuantBlock / kTileRows;
   const LinearInput part{in.f32 + row * in.stride, in.stride, quant_view(in.quant, row, count),
                          count};
-  const std::size_t begin = blocks.begin * kTilesPerBlock;
+  const std::size_t first_column = part_.ffn_rows.begin;  // of the matrices of this rank
+  const std::size_t first_block = first_column / kQuantBlock;
+  const std::size_t begin = (blocks.begin - first_block) * kTilesPerBlock;
+  const std::size_t end = std::min((blocks.end - first_block) * kTilesPerBlock, layer.gate.tiles());
   std::byte* scratch = scratch_[static_cast<std::size_t>(thread)];
-  run_linear(ops_, mode_, layer.gate, part, {gate_, ffn_, false}, begin,
-             std::min(blocks.end * kTilesPerBlock, layer.gate.tiles()), scratch);
-  run_linear(ops_, mode_, layer.up, part, {up_, ffn_, false}, begin,
-             std::min(blocks.end * kTilesPerBlock, layer.up.tiles()), scratch);
+  run_linear(ops_, mode_, layer.gate, part, {gate_ + first_column, ffn_, false}, begin, end,
+             scratch);
+  run_linear(ops_, mode_, layer.up, part, {up_ + first_column, ffn_, false}, begin, end, scratch);
   const bool quantize = reads_quant(layer.down, mode_);
   const std::size_t column = blocks.begin * kQuantBlock;
   const std::size_t columns = std::min(blocks.end * kQuantBlock, ffn_) - column;

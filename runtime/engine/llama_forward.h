@@ -13,6 +13,8 @@
 #include "runtime/engine/linear.h"
 #include "runtime/engine/llama_weights.h"
 #include "runtime/engine/mapped_memory.h"
+#include "runtime/engine/step_buffers.h"
+#include "runtime/engine/step_group.h"
 #include "runtime/engine/step_rows.h"
 
 namespace baton {
@@ -24,47 +26,35 @@ struct ForwardOptions {
   StepLimits limits;
 };
 
-// A thread of the team within a step.
-struct TeamMember {
-  Team& team;
-  int thread;
-  int n;
-
-  Share share_of(std::size_t count) const { return share(count, thread, n); }
-  void meet() const { team.barrier(); }
-};
-
-// An input of a linear layer whose f32 side belongs to the forward pass, which writes it.
-struct OwnedInput : LinearInput {
-  float* own = nullptr;  // f32, writable
-};
-
 // The layers of a Llama model over the tokens of a step: from token ids to the residual stream
-// behind the last layer, reading and writing the KV store. Owns all working memory, sized at start.
+// behind the last layer, reading and writing the KV store. Owns the working memory of this rank,
+// sized at start; what ranks write for each other is in StepBuffers.
 //
-// Threads divide outputs only, never a sum, so a token's bits depend on nothing but the tokens of
-// its own sequence before it (numerics.md): not on the step's other rows, nor on chunks, threads or
-// instruction set. Used on the compute thread and its team, one step at a time.
+// Ranks and threads divide outputs only, never a sum, so a token's bits depend on nothing but the
+// tokens of its own sequence before it (numerics.md): not on the step's other rows, nor on chunks,
+// ranks, threads or instruction set. An instance of several ranks gathers four times a layer: after
+// attention, its output matrix, the activation and `down`; each rank norms all rows for itself.
+// Stages of a pipeline take turns; the residual stream is where the next one finds it. Used on the
+// compute thread and its team, one step at a time.
 class LlamaForward {
  public:
   static Result<std::unique_ptr<LlamaForward>> create(std::shared_ptr<const LlamaWeights> weights,
-                                                      const KvStore& store,
+                                                      const KvStore& store, StepBuffers& buffers,
                                                       const ForwardOptions& options);
 
-  // Called by the leader before its team runs a step.
+  // Called by the leader of the team before it runs a step.
   void begin_step();
-  // Called by every thread of the team; ends with a barrier.
+  // Called by every thread of the team; ends with a barrier. The residual stream behind the last
+  // layer is in the buffers then, unless the group is broken.
   void run(const StepRows& step, const TeamMember& me);
-
-  // (tokens of the step, hidden)
-  const float* residual() const { return x_; }
 
  private:
   LlamaForward(std::shared_ptr<const LlamaWeights> weights, const KvStore& store,
-               const ForwardOptions& options);
+               StepBuffers& buffers, const ForwardOptions& options);
   Result<MappedMemory> allocate();
 
   // The steps of the pass, each by all threads. Those whose result others read end with a barrier.
+  void run_stage(const StepRows& step, const TeamMember& me);
   void zero_fresh_blocks(const StepRows& step, const TeamMember& me);
   void embed(const StepRows& step, const TeamMember& me);
   void attention(std::size_t layer, const StepRows& step, const TeamMember& me);
@@ -72,9 +62,11 @@ class LlamaForward {
   LinearInput norm_rows(const std::vector<float>& weight, std::size_t rows, bool quantize,
                         const TeamMember& me);
   void attend_all(std::size_t layer, const StepRows& step, const TeamMember& me);
+  void gather_attended(std::size_t layer, const StepRows& step, const TeamMember& me);
   void add_linear(const PackedMatrix& matrix, const LinearInput& in, const TeamMember& me);
 
-  // Parts of one thread.
+  // Parts of one thread. kv-heads are counted within the part of this rank.
+  Range own_heads(std::size_t kv_head) const;  // query heads, likewise
   void rotate_and_write(std::size_t layer, const StepRows& step, TokenRun tokens, Share kv_heads);
   void attend(std::size_t layer, const StepRows& step, TokenRun tokens, std::size_t kv_head,
               int thread);
@@ -83,6 +75,8 @@ class LlamaForward {
 
   std::shared_ptr<const LlamaWeights> weights_;
   const KvStore& store_;
+  StepBuffers& buffers_;
+  const ModelPart& part_;
   const Ops& ops_;
   const ActivationMode mode_;
   const int threads_;
@@ -90,17 +84,20 @@ class LlamaForward {
   const std::size_t hidden_;
   const std::size_t ffn_;
   const std::size_t head_dim_;
-  const std::size_t group_;        // query heads of one kv-head
-  const std::size_t query_width_;  // heads * head_dim
-  const std::size_t kv_width_;     // kv_heads * head_dim
+  const std::size_t group_;           // query heads of one kv-head
+  const std::size_t attended_width_;  // heads * head_dim, of the whole model
+  const std::size_t query_width_;     // own query heads * head_dim
+  const std::size_t kv_width_;        // own kv_heads * head_dim
   const std::size_t qkv_width_;
+  // All ranks' query heads of any kv-head are whole blocks, so that whoever attends quantises.
+  const bool heads_fill_blocks_;
 
   MappedMemory memory_;              // of everything below
-  float* x_ = nullptr;               // (tokens, hidden) residual stream
+  float* x_ = nullptr;               // (tokens, hidden) residual stream; of buffers_
+  OwnedInput attended_;              // (tokens, attended_width); of buffers_, `quant` perhaps not
+  OwnedInput activated_;             // (tokens, ffn); of buffers_
   OwnedInput normed_;                // (tokens, hidden)
   float* qkv_ = nullptr;             // (tokens, query_width + 2 * kv_width)
-  OwnedInput attended_;              // (tokens, query_width)
-  OwnedInput activated_;             // (tokens, ffn); f32 only for layers that read it
   float* gate_ = nullptr;            // (kFfnRows, ffn)
   float* up_ = nullptr;              // (kFfnRows, ffn)
   float* rope_ = nullptr;            // (positions, 2 * head_dim)

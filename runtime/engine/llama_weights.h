@@ -10,11 +10,13 @@
 #include "runtime/engine/compute.h"
 #include "runtime/engine/linear.h"
 #include "runtime/engine/mapped_memory.h"
+#include "runtime/engine/model_part.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/model_file.h"
 
 namespace baton {
 
+// Of each matrix the outputs of the rank's part; one rank alone has them all.
 struct LlamaLayer {
   std::vector<float> attention_norm;  // (hidden)
   LinearGroup qkv;                    // hidden -> heads, kv_heads, kv_heads times head_dim
@@ -25,8 +27,8 @@ struct LlamaLayer {
   PackedMatrix down;                  // ffn -> hidden
 };
 
-// The weights of a Llama model, packed for the kernels. Immutable once loaded, so every method is
-// thread-safe; independent of the file that they came from.
+// The weights of a Llama model, or of one rank's part of it, packed for the kernels. Immutable once
+// loaded, so every method is thread-safe; independent of the file that they came from.
 class LlamaWeights {
  public:
   // Bytes packed so far and of all; called on the compute thread, never concurrently.
@@ -34,15 +36,20 @@ class LlamaWeights {
 
   // Packs the tensors of a file on the compute team and waits for it. Shared, because the engines
   // of one process (prefill and decode alone in one process) read the same weights and the last of
-  // them to end frees them. Errors as read_model_config, or `unavailable` for lack of memory.
+  // them to end frees them. Only the part of one rank of an instance is read and packed. Errors as
+  // read_model_config and part_of_model, or `unavailable` for lack of memory.
   static Result<std::shared_ptr<const LlamaWeights>> load(const ModelFile& file, Compute& compute,
-                                                          const Progress& progress = {});
+                                                          const Progress& progress = {},
+                                                          const PartOf& of = {});
 
-  const ModelConfig& config() const { return config_; }
-  const PackedMatrix& embedding() const { return embedding_; }  // (vocab, hidden)
-  const std::vector<LlamaLayer>& layers() const { return layers_; }
+  const ModelConfig& config() const { return config_; }  // of the whole model
+  const ModelPart& part() const { return part_; }
+  // (vocab_rows of the part, hidden); in the first stage.
+  const PackedMatrix& embedding() const { return embedding_; }
+  const std::vector<LlamaLayer>& layers() const { return layers_; }  // those of the part
   const std::vector<float>& output_norm() const { return output_norm_; }
-  const PackedMatrix& output() const { return output_; }  // the embedding if they are tied
+  // (vocab_rows of the part, hidden); in the last stage. The embedding if they are tied.
+  const PackedMatrix& output() const { return output_; }
   uint64_t model_hash() const { return model_hash_; }
   uint64_t bytes() const { return memory_.size(); }
 
@@ -51,6 +58,7 @@ class LlamaWeights {
   LlamaWeights() = default;
 
   ModelConfig config_;
+  ModelPart part_;
   MappedMemory memory_;  // all packed matrices
   PackedMatrix embedding_;
   std::vector<LlamaLayer> layers_;

@@ -19,11 +19,12 @@
 namespace baton {
 
 // From the residual stream to logits: final norm and output matrix, only for the tokens that need
-// them, kLogitRows at a time, so that memory does not grow with the length of a scored prompt.
-// Owns that memory. Used as LlamaForward is.
+// them, kLogitRows at a time, so that memory does not grow with the length of a scored prompt. The
+// ranks of the last stage compute them, each its tiles of the vocabulary. Owns the working memory
+// of this rank. Used as LlamaForward is.
 class OutputHead {
  public:
-  static constexpr std::size_t kLogitRows = 6 * kQuantRows;
+  static constexpr std::size_t kLogitRows = StepBuffers::kLogitRows;
 
   // Gets each wanted row of logits once, on some thread of the team; index counts step.wanted().
   // If the summary is not finite, neither are the logits, or what they were computed from.
@@ -31,21 +32,25 @@ class OutputHead {
                                       const VocabSummary& summary)>;
 
   static Result<std::unique_ptr<OutputHead>> create(std::shared_ptr<const LlamaWeights> weights,
+                                                    StepBuffers& buffers,
                                                     const ForwardOptions& options);
 
-  // Called by every thread of the team, after LlamaForward::run.
-  void run(const float* residual, const StepRows& step, const TeamMember& me,
-           const Consumer& consumer);
+  // Called by every thread of the team, after LlamaForward::run. An empty consumer: this rank only
+  // computes for the others.
+  void run(const StepRows& step, const TeamMember& me, const Consumer& consumer);
 
  private:
-  OutputHead(std::shared_ptr<const LlamaWeights> weights, const ForwardOptions& options);
+  OutputHead(std::shared_ptr<const LlamaWeights> weights, StepBuffers& buffers,
+             const ForwardOptions& options);
   Result<MappedMemory> allocate();
 
-  void norm(const float* residual, std::span<const WantedLogits> wanted, const TeamMember& me);
+  void norm(std::span<const WantedLogits> wanted, const TeamMember& me);
   void score(std::size_t rows, const TeamMember& me);
   VocabSummary summary(std::size_t row) const;
 
   std::shared_ptr<const LlamaWeights> weights_;
+  StepBuffers& buffers_;
+  const ModelPart& part_;
   const Ops& ops_;
   const ActivationMode mode_;
   const std::size_t hidden_;
@@ -53,11 +58,7 @@ class OutputHead {
   const std::size_t vocab_tiles_;
 
   MappedMemory memory_;  // of what follows
-  LinearInput normed_;   // (kLogitRows, hidden)
-  float* normed_f32_ = nullptr;
-  float* logits_ = nullptr;     // (kLogitRows, vocabulary)
-  VocabTile* tiles_ = nullptr;  // (kLogitRows, vocab_tiles)
-  uint8_t* finite_ = nullptr;   // (kLogitRows) the normed row is
+  OwnedInput normed_;    // (kLogitRows, hidden)
   std::vector<std::byte*> scratch_;
 };
 

@@ -9,8 +9,9 @@
 
 namespace baton {
 
-// Lays out the working arrays of a component in one mapping, each at a multiple of 64 bytes: add
-// all, then allocate once, which fills the pointers in. Used while an engine is built.
+// Lays out the working arrays of a component in one piece of memory, each at a multiple of 64
+// bytes: add all, then allocate or place once, which fills the pointers in. Used while an engine is
+// built.
 class ScratchPlan {
  public:
   template <class T>
@@ -22,11 +23,15 @@ class ScratchPlan {
 
   Result<MappedMemory> allocate(const MemoryPurpose& purpose) const {
     Result<MappedMemory> memory = MappedMemory::allocate(bytes_, purpose);
-    if (memory) {
-      for (const auto& fill : fill_) fill(memory->data());
-    }
+    if (memory) place(memory->data());
     return memory;
   }
+
+  // In memory of somebody else's: bytes() of it, at a multiple of 64.
+  void place(std::byte* base) const {
+    for (const auto& fill : fill_) fill(base);
+  }
+  std::size_t bytes() const { return bytes_; }
 
  private:
   std::vector<std::function<void(std::byte*)>> fill_;

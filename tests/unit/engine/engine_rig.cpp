@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "runtime/base/hash.h"
+#include "transport/shm/shm_group.h"
 
 namespace baton {
 namespace {
@@ -32,6 +34,7 @@ Compute& loader() {
 }  // namespace
 
 std::string tiny_model_path(const std::string& name) {
+  if (!name.empty() && name.front() == '/') return name;
   static const std::string folder = [] {
     const std::string made = std::string(BATON_BINARY_DIR) + "/tests/tiny-models";
     const std::string script =
@@ -46,15 +49,61 @@ std::string tiny_model_path(const std::string& name) {
   return folder + "/" + file + ".gguf";
 }
 
-std::shared_ptr<const LlamaWeights> tiny_weights(const std::string& name) {
+std::shared_ptr<const LlamaWeights> tiny_weights(const std::string& name, const PartOf& of) {
   static std::map<std::string, std::shared_ptr<const LlamaWeights>> cache;
-  std::shared_ptr<const LlamaWeights>& weights = cache[name];
+  const std::string key = name + " " + std::to_string(of.tensor_parallel) + " " +
+                          std::to_string(of.pipeline_parallel) + " " + std::to_string(of.rank);
+  std::shared_ptr<const LlamaWeights>& weights = cache[key];
   if (!weights) {
     const Result<ModelFile> file = ModelFile::open(tiny_model_path(name));
-    weights = LlamaWeights::load(*file, loader()).value();
+    weights = LlamaWeights::load(*file, loader(), {}, of).value();
   }
   return weights;
 }
+
+class Followers {
+ public:
+  // Starts the ranks from 1 on and fills in `leader.group`.
+  Followers(CpuEngineOptions& leader, const RigOptions& rig, const ModelConfig& config)
+      : threads_(rig.threads) {
+    PartOf of{rig.tensor_parallel, rig.pipeline_parallel, 0};
+    ShmGroupOptions options;
+    options.size = of.ranks();
+    options.parts = of.pipeline_parallel;
+    options.window_bytes = CpuEngine::window_bytes(config, leader, of).value();
+    std::shared_ptr<ShmGroup> first = ShmGroup::create(options).value();
+    for (of.rank = 1; of.rank < of.ranks(); ++of.rank) {
+      options.index = of.rank;
+      std::shared_ptr<ShmGroup> group = ShmGroup::join(first->name(), options).value();
+      ranks_.emplace_back(
+          [this, group, engine = leader, weights = tiny_weights(rig.model, of)]() mutable {
+            CHECK(group->gather(kWithin).ok());
+            engine.group = group;
+            follow(weights, engine);
+          });
+    }
+    CHECK(first->gather(kWithin).ok());
+    leader.group = std::move(first);
+  }
+  ~Followers() {
+    for (std::thread& rank : ranks_) rank.join();
+  }
+
+ private:
+  static constexpr Micros kWithin = 60 * kSecond;
+
+  void follow(const std::shared_ptr<const LlamaWeights>& weights, const CpuEngineOptions& options) {
+    TeamOptions team;
+    team.threads = threads_;
+    auto engine = CpuEngine::create(weights, std::make_shared<Compute>(team), options, [](Mail) {});
+    CHECK_MSG(engine.ok(), engine.ok() ? "" : engine.error().text.c_str());
+    const Result<void> followed = (*engine)->follow();
+    CHECK_MSG(followed.ok(), followed.ok() ? "" : followed.error().text.c_str());
+  }
+
+  const int threads_;
+  std::vector<std::thread> ranks_;
+};
 
 bool same_bits(const Trace& a, const Trace& b) {
   return a.tokens == b.tokens && a.numerical_error == b.numerical_error &&
@@ -89,12 +138,15 @@ EngineRig::EngineRig(const RigOptions& options) {
     const std::lock_guard lock(mutex_);
     logits_[key].assign(logits.begin(), logits.end());
   };
+  const PartOf of{options.tensor_parallel, options.pipeline_parallel, 0};
+  const auto weights = options.weights ? options.weights : tiny_weights(options.model, of);
+  if (of.ranks() > 1) followers_ = std::make_unique<Followers>(engine, options, weights->config());
   TeamOptions team;
   team.threads = options.threads;
-  driver_ = EngineDriver::create(options.weights ? options.weights : tiny_weights(options.model),
-                                 std::make_shared<Compute>(team), engine)
-                .value();
+  driver_ = EngineDriver::create(weights, std::make_shared<Compute>(team), engine).value();
 }
+
+EngineRig::~EngineRig() = default;
 
 BatchRow EngineRig::next_row(State& state, uint32_t new_tokens, uint64_t key) const {
   const Sequence& s = *state.sequence;

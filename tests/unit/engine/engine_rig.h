@@ -12,11 +12,12 @@
 namespace baton {
 
 // The file of a tiny model by its name in tests/oracle/data/tiny_logits.json ("Q4_1 eight
-// kv-heads"). All of them are made at the first call, by tests/oracle/make_models.
+// kv-heads"). All of them are made at the first call, by tests/oracle/make_models. A path that
+// starts with a slash is that of any other model.
 std::string tiny_model_path(const std::string& name);
 
-// Packed weights of a tiny model, packed once per process.
-std::shared_ptr<const LlamaWeights> tiny_weights(const std::string& name);
+// Packed weights of a tiny model, or of a part of it, packed once per process.
+std::shared_ptr<const LlamaWeights> tiny_weights(const std::string& name, const PartOf& of = {});
 
 struct RigOptions {
   std::string model = "Q4_1";
@@ -28,6 +29,8 @@ struct RigOptions {
   Isa isa = detect();
   uint32_t step_tokens_max = 2048;
   uint32_t kv_blocks = 0;  // 0: for 16,384 tokens
+  uint32_t tensor_parallel = 1;
+  uint32_t pipeline_parallel = 1;
 };
 
 // A sequence as a scheduler would drive it: its prompt from step `start` on, whole or in chunks of
@@ -53,10 +56,14 @@ struct Trace {
 bool same_bits(const Trace& a, const Trace& b);
 bool same_bits(const std::vector<Trace>& a, const std::vector<Trace>& b);
 
+// The other ranks of an instance, each a thread of this process with an engine that follows.
+class Followers;
+
 // A CpuEngine of a tiny model that keeps the logits it sees.
 class EngineRig {
  public:
   explicit EngineRig(const RigOptions& options);
+  ~EngineRig();
 
   CpuEngine& engine() { return driver_->engine(); }
   EngineDriver& driver() { return *driver_; }
@@ -75,6 +82,7 @@ class EngineRig {
 
   std::mutex mutex_;
   std::map<uint64_t, std::vector<float>> logits_;  // of the current step, by key
+  std::unique_ptr<Followers> followers_;           // outlive the engine that they follow
   std::unique_ptr<EngineDriver> driver_;
 };
 

@@ -1,0 +1,58 @@
+#include "runtime/engine/group_channel.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace baton {
+
+struct GroupChannel::Head {
+  uint64_t bytes;  // of the whole body
+  GroupOrder order;
+};
+
+namespace {
+constexpr std::size_t kHeadBytes = 64;
+constexpr std::size_t kChunkBytes = GroupChannel::kAreaBytes - kHeadBytes;
+}  // namespace
+
+Result<void> GroupChannel::send(GroupOrder order, std::string_view body) {
+  static_assert(sizeof(Head) <= kHeadBytes);
+  head() = {body.size(), order};
+  std::size_t at = 0;
+  do {
+    const std::size_t size = std::min(body.size() - at, kChunkBytes);
+    std::memcpy(area_ + kHeadBytes, body.data() + at, size);
+    at += size;
+    for (int turn = 0; turn < 2; ++turn) {  // it is there; all have it
+      if (Result<void> met = group_.meet(Circle::all); !met.ok()) return met;
+    }
+  } while (at < body.size());
+  return {};
+}
+
+Result<GroupCommand> GroupChannel::receive() {
+  GroupCommand command;
+  Result<void> met = group_.wait();
+  if (!met.ok()) return met.error();
+  const Head first = head();
+  if (!enum_valid(first.order)) {
+    return Error{ErrorCode::unsupported,
+                 "the first rank of the instance gave order " +
+                     std::to_string(static_cast<int>(first.order)) +
+                     ", which this build does not know: run the same build on all ranks"};
+  }
+  command.order = first.order;
+  command.body.resize(first.bytes);
+  for (std::size_t at = 0;;) {
+    const std::size_t size = std::min(command.body.size() - at, kChunkBytes);
+    std::memcpy(command.body.data() + at, area_ + kHeadBytes, size);
+    at += size;
+    met = group_.meet(Circle::all);
+    if (!met.ok()) return met.error();
+    if (at == command.body.size()) return command;
+    met = group_.meet(Circle::all);
+    if (!met.ok()) return met.error();
+  }
+}
+
+}  // namespace baton
