@@ -27,6 +27,7 @@ JoiningOptions joining_options(const DecodeOptions& options) {
   registration.model_hash = engine.model_hash();
   registration.weights_version = options.weights_version;
   registration.geometry = engine.geometry();
+  registration.placement = engine.placement();
   registration.capacity = {.slots = static_cast<uint32_t>(options.limits.decode_slots),
                            .blocks = engine.block_count(),
                            .context_max = engine.context_max(),
@@ -42,6 +43,7 @@ Decode::Decode(DecodeOptions options)
       mover_(*options_.mover),
       pool_(engine_.block_count()),
       joining_(joining_options(options_)),
+      plans_(engine_.placement(), KvDirection::receive),
       cancelled_(kCancelledMax),
       withdrawn_(kWithdrawnMax),
       slots_(static_cast<uint32_t>(options_.limits.decode_slots)),
@@ -77,6 +79,10 @@ void Decode::on(Context& context, const Envelope&, Welcome& message) {
 
 void Decode::on(Context& context, const Envelope&, Refused& message) {
   joining_.on_refused(context, message);
+}
+
+void Decode::on(Context& context, const Envelope& from, Connect& message) {
+  plans_.connect(context, from, message, mover_);
 }
 
 void Decode::on(Context& context, const Envelope&, BeatAck& message) {

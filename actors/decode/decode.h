@@ -18,6 +18,7 @@
 #include "actors/worker/dead_peers.h"
 #include "actors/worker/earlier_life.h"
 #include "actors/worker/joining.h"
+#include "actors/worker/plan_book.h"
 #include "runtime/actor/actor.h"
 #include "runtime/actor/control_link.h"
 #include "runtime/actor/engine.h"
@@ -31,7 +32,7 @@ namespace baton {
 // own messages.
 using DecodeMessages =
     MessageList<Reserve, Release, Cancel, KvPost, KvNack, Adopt, TokensAck, Resend,  // peers
-                Welcome, Refused, BeatAck, PeerDown, Drain,                          // scheduler
+                Welcome, Refused, Connect, BeatAck, PeerDown, Drain,                 // scheduler
                 StepDone, KvReceived, Timer, LinkUp, LinkDown, Undeliverable, ActorDown>;
 
 struct DecodeOptions {
@@ -97,6 +98,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   void on(Context&, const Envelope&, Resend&);
   void on(Context&, const Envelope&, Welcome&);
   void on(Context&, const Envelope&, Refused&);
+  void on(Context&, const Envelope&, Connect&);
   void on(Context&, const Envelope&, BeatAck&);
   void on(Context&, const Envelope&, PeerDown&);
   void on(Context&, const Envelope&, Drain&);
@@ -207,6 +209,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   BlockPool pool_;  // before all that holds leases on it
   EarlierLife earlier_;
   Joining joining_;
+  PlanBook plans_;
   CancelledMemory cancelled_;
   DeadPeers dead_;
   WithdrawnMemory withdrawn_;

@@ -19,12 +19,20 @@ uint32_t Incoming::pieces_open() const {
 }
 
 bool Incoming::complete() const {
-  return std::all_of(pieces.begin(), pieces.end(),
-                     [](const IncomingPiece& p) { return !p.open && p.verified(); });
+  return posted && std::all_of(pieces.begin(), pieces.end(),
+                               [](const IncomingPiece& p) { return !p.open && p.verified(); });
 }
 
 KvTransfer Incoming::as_transfer() const {
-  KvTransfer whole{transfer, source, request, epoch, {}};
+  KvTransfer whole;
+  whole.transfer = transfer;
+  whole.peer = source;
+  whole.request = request;
+  whole.epoch = epoch;
+  whole.plan = plan;
+  whole.from_token = from_token;
+  whole.tokens = tokens;
+  whole.blocks = block_ids(blocks);
   for (const IncomingPiece& piece : pieces) whole.pieces.push_back(piece.expected);
   return whole;
 }

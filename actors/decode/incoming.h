@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,14 +15,14 @@ namespace baton {
 
 // One piece of a transfer on the receiving side.
 struct IncomingPiece {
-  KvPiece expected;                 // block ids, tag and bytes as computed here, never as told
-  std::optional<uint64_t> posted;   // digest that the sender promised
-  std::optional<uint64_t> arrived;  // digest of what arrived
-  bool open = true;                 // its receive has not ended: its blocks may be written
-  bool withdrawn = false;           // its receive was taken back before anything arrived
+  KvPiece expected;        // block ids, tag and bytes as computed here, never as told
+  bool open = true;        // its receive has not ended: its blocks may be written
+  bool withdrawn = false;  // its receive was taken back before anything arrived
+  bool arrived = false;
+  bool intact = false;  // what arrived has the digest that came with it
 
-  bool verified() const { return posted && arrived && *posted == *arrived; }
-  bool corrupt() const { return posted && arrived && *posted != *arrived; }
+  bool verified() const { return arrived && intact; }
+  bool corrupt() const { return arrived && !intact; }
 };
 
 // A reservation, from Reserve until its sequence runs or its blocks are home.
@@ -30,8 +31,10 @@ struct Incoming {
   RequestId request;
   Epoch epoch;
   ActorId source;
-  std::vector<SlotLease> slots;    // one per choice that runs
-  uint32_t tokens = 0;             // positions that the transfer brings
+  std::vector<SlotLease> slots;            // one per choice that runs
+  std::shared_ptr<const RoutedPlan> plan;  // from the source; the mover's thread uses it too
+  uint32_t tokens = 0;                     // positions that are here when it has come
+  uint32_t from_token = 0;                 // positions that were here before
   std::vector<BlockLease> blocks;  // for these, in table order, and those for what is decoded
   std::vector<IncomingPiece> pieces;
   std::optional<Adopt> adopt;
@@ -42,7 +45,7 @@ struct Incoming {
   Micros progress_us = 0;  // when it last moved
 
   uint32_t pieces_open() const;
-  bool complete() const;  // every piece is here and right
+  bool complete() const;  // announced, and every piece is here and right
   bool corrupt() const;   // a piece is here and wrong
   KvTransfer as_transfer() const;
   std::vector<KvPiece> withdrawn() const;

@@ -55,6 +55,11 @@ std::optional<Refusal> Decode::refuse_now(const Envelope& from, const Reserve& w
   if (dead_.covers(wanted.source)) {
     return Refusal{ErrorCode::unavailable, "the prefill worker of the request is gone", again};
   }
+  if (!plans_.find(wanted.plan)) {
+    return Refusal{
+        ErrorCode::unavailable,
+        "this decode instance was not connected with the prefill instance of the request", again};
+  }
   const auto later = [&](const auto& life) {
     return life.request == from.request && life.epoch > from.epoch;
   };
@@ -67,22 +72,9 @@ std::optional<Refusal> Decode::refuse_now(const Envelope& from, const Reserve& w
   return std::nullopt;
 }
 
-// What is wrong with the request itself, or with its source, so that waiting would not help.
+// What is wrong with the request itself, so that waiting would not help.
 std::optional<Refusal> Decode::find_fault(const Reserve& wanted) const {
   const KvGeometry& own = engine_.geometry();
-  const KvGeometry& theirs = wanted.source_geometry;
-  if (theirs != own) {
-    const auto shape = [](const KvGeometry& g) {
-      return std::to_string(g.layers) + " layers x " + std::to_string(g.kv_heads) + " heads x " +
-             std::to_string(g.head_dim) + ", blocks of " + std::to_string(g.block_tokens) + ", " +
-             dtype_name(g.dtype);
-    };
-    return Refusal{ErrorCode::unsupported,
-                   "the KV store of the prefill instance has " + shape(theirs) +
-                       ", that of this decode instance " + shape(own) +
-                       "; no plan converts between them",
-                   0};
-  }
   if (wanted.n == 0 || wanted.n > slots_.size()) {
     return Refusal{ErrorCode::unsupported,
                    "the request asks for " + std::to_string(wanted.n) +
@@ -155,12 +147,13 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
   incoming.request = from.request;
   incoming.epoch = from.epoch;
   incoming.source = wanted.source;
+  incoming.plan = plans_.find(wanted.plan);
   incoming.tokens = wanted.tokens;
   incoming.progress_us = context.now();
   std::vector<BlockId> blocks = block_ids(incoming.blocks);
   blocks.resize(geometry.blocks_for(wanted.tokens));
-  for (KvPiece& piece :
-       divide_pieces(blocks, geometry, mover_.piece_bytes_max(), wanted.tag_first)) {
+  for (KvPiece& piece : divide_pieces(*incoming.plan, KvDirection::receive, incoming.from_token,
+                                      incoming.tokens, blocks, wanted.tag_first)) {
     incoming.pieces.emplace_back().expected = std::move(piece);
   }
   const Result<void> posted = mover_.expect(incoming.as_transfer(), context.self());
@@ -170,7 +163,9 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
   Reserved reserved;
   reserved.transfer = wanted.transfer;
   reserved.slots = incoming.slots;
-  reserved.blocks = std::move(blocks);
+  const uint32_t hit_blocks = incoming.from_token / geometry.block_tokens;
+  reserved.blocks.assign(blocks.begin() + hit_blocks, blocks.end());
+  reserved.hit_tokens = incoming.from_token;
   reserved.blocks_held = needed;
   incoming_.emplace(wanted.transfer, std::move(incoming));
   return reserved;

@@ -14,6 +14,17 @@ Routing routing_of(const Incoming& incoming) {
   return {incoming.request, incoming.epoch, 0, kNever};
 }
 
+// A transfer as far as its sender's words go.
+KvTransfer named_only(TransferId transfer, const Envelope& from, std::vector<KvPiece> pieces) {
+  KvTransfer named;
+  named.transfer = transfer;
+  named.peer = from.from;
+  named.request = from.request;
+  named.epoch = from.epoch;
+  named.pieces = std::move(pieces);
+  return named;
+}
+
 }  // namespace
 
 void Decode::on(Context& context, const Envelope& from, KvPost& post) {
@@ -29,18 +40,14 @@ void Decode::on(Context& context, const Envelope& from, KvPost& post) {
   incoming.posted = true;
   incoming.posted_us = context.now();
   incoming.progress_us = context.now();
-  const KvTransfer announced{post.transfer, from.from, from.request, from.epoch, post.pieces};
-  const Result<void> matched = verify_post(incoming.as_transfer(), announced, store_of(engine_));
+  const KvTransfer announced = named_only(post.transfer, from, post.pieces);
+  const Result<void> matched = verify_post(incoming.as_transfer(), announced);
   if (!matched.ok()) {
     const Refusal refusal{matched.error().code, matched.error().text, 0};
     context.send(from.from, KvNack{post.transfer, 0, refusal}, routing_of(incoming));
     fail_transfer(context, place, refusal);
     return settle(context);
   }
-  for (size_t i = 0; i < post.pieces.size(); ++i) {
-    incoming.pieces[i].posted = post.pieces[i].digest;
-  }
-  for (IncomingPiece& piece : incoming.pieces) check_piece(context, incoming, piece);
   try_activate(context, place);
   settle(context);
 }
@@ -60,14 +67,11 @@ void Decode::refuse_post(Context& context, const Envelope& from, const KvPost& p
     incoming.posted = true;
     return drain(incoming, incoming.withdrawn());
   }
-  KvTransfer unwanted{post.transfer, from.from, from.request, from.epoch, {}};
+  KvTransfer unwanted = named_only(post.transfer, from, {});
   if (std::optional<std::vector<KvPiece>> withdrawn = withdrawn_.take(post.transfer)) {
     unwanted.pieces = std::move(*withdrawn);
   } else {
     unwanted.pieces = post.pieces;
-    for (KvPiece& piece : unwanted.pieces) {
-      piece.bytes = piece.blocks.size() * engine_.geometry().block_bytes();
-    }
   }
   if (!unwanted.pieces.empty()) mover_.drain(unwanted);
 }
@@ -75,8 +79,9 @@ void Decode::refuse_post(Context& context, const Envelope& from, const KvPost& p
 // Also for a sender whose life has ended: its process may go on, and with it what it had begun.
 void Decode::drain(const Incoming& incoming, std::vector<KvPiece> pieces) {
   if (pieces.empty()) return;
-  mover_.drain(
-      {incoming.transfer, incoming.source, incoming.request, incoming.epoch, std::move(pieces)});
+  KvTransfer unwanted = incoming.as_transfer();
+  unwanted.pieces = std::move(pieces);
+  mover_.drain(unwanted);
 }
 
 void Decode::on(Context& context, const Envelope&, KvReceived& message) {
@@ -90,7 +95,8 @@ void Decode::on(Context& context, const Envelope&, KvReceived& message) {
   IncomingPiece& piece = incoming.pieces[message.piece];
   piece.open = false;
   incoming.progress_us = context.now();
-  if (message.ok) piece.arrived = message.digest;
+  piece.arrived = message.ok;
+  piece.intact = message.ok && message.digest == message.sent_digest;
   if (incoming.closing) {
     piece.withdrawn = !message.ok;
     if (piece.withdrawn && incoming.posted) drain(incoming, {piece.expected});
@@ -108,7 +114,7 @@ void Decode::on(Context& context, const Envelope&, KvReceived& message) {
   settle(context);
 }
 
-// Says to the sender what became of a piece, once both its digests are known.
+// Says to the sender what became of a piece.
 void Decode::check_piece(Context& context, Incoming& incoming, IncomingPiece& piece) {
   const uint32_t number = piece.expected.piece;
   if (piece.verified()) {

@@ -1,4 +1,4 @@
-// From the first token to the hand-off record: pieces, their digests, Adopt.
+// From the first token to the hand-off record: pieces, their announcement, Adopt.
 
 #include <algorithm>
 #include <utility>
@@ -12,39 +12,42 @@ namespace baton {
 namespace {
 
 // The same pieces with the target's block ids, as the target knows them.
-std::vector<KvPiece> as_target(const std::vector<KvPiece>& pieces,
-                               const std::vector<BlockId>& target_blocks) {
-  std::vector<KvPiece> posted = pieces;
-  auto next = target_blocks.begin();
+std::vector<KvPiece> as_target(const PrefillJob& job) {
+  std::vector<KvPiece> posted = job.pieces;
+  const std::vector<BlockId>& named = job.run.target_blocks;  // from from_token on
+  const uint32_t before = job.run.from_token / job.plan->plan.target.block_tokens;
   for (KvPiece& piece : posted) {
-    const auto end = next + static_cast<std::ptrdiff_t>(piece.blocks.size());
-    piece.blocks.assign(next, end);
-    next = end;
+    const uint32_t first = piece.part.first_block - before;
+    CHECK(first + piece.part.blocks <= named.size());
+    piece.blocks.assign(named.begin() + first, named.begin() + first + piece.part.blocks);
   }
-  CHECK(next == target_blocks.end());
   return posted;
 }
 
 }  // namespace
 
 void Prefill::prepare_pieces(Context& context, PrefillJob& job) {
-  const KvGeometry& geometry = engine_.geometry();
-  std::vector<BlockId> blocks = block_ids(job.blocks);
-  blocks.erase(blocks.begin(), blocks.begin() + job.run.from_token / geometry.block_tokens);
-  job.pieces = divide_pieces(blocks, geometry, mover_.piece_bytes_max(), job.run.tag_first);
-  for (KvPiece& piece : job.pieces) {
-    piece.digest = mover_.digest(piece);
-    job.run.usage.kv_bytes += piece.bytes;
-  }
+  job.pieces = divide_pieces(*job.plan, KvDirection::send, job.run.from_token, job.length(),
+                             block_ids(job.blocks), job.run.tag_first);
+  for (const KvPiece& piece : job.pieces) job.run.usage.kv_bytes += piece.bytes;
   job.hold_until_us = deadline_after(context.now(), options_.limits.stage_us);
 }
 
-// Gives the pieces to the mover, then tells all sides. A mover that is full is asked again when a
-// piece of another transfer has ended.
+// Gives the pieces to the mover, which packs and digests them, and tells all sides. A mover that is
+// full is asked again when a piece of another transfer has ended.
 void Prefill::start_sending(Context& context, Jobs::iterator place) {
   PrefillJob& job = place->second;
   if (!job.pieces.empty()) {
-    const KvTransfer transfer{place->first, job.run.target, job.request, job.epoch, job.pieces};
+    KvTransfer transfer;
+    transfer.transfer = place->first;
+    transfer.peer = job.run.target;
+    transfer.request = job.request;
+    transfer.epoch = job.epoch;
+    transfer.plan = job.plan;
+    transfer.from_token = job.run.from_token;
+    transfer.tokens = job.length();
+    transfer.blocks = block_ids(job.blocks);
+    transfer.pieces = job.pieces;
     const Result<void> begun = mover_.send(transfer, context.self());
     if (!begun && begun.error().code == ErrorCode::busy) return;  // stays `handing`
     if (!begun) {
@@ -62,8 +65,7 @@ void Prefill::announce(Context& context, TransferId transfer, PrefillJob& job) {
   ++counters_.handed_over;
   const Routing routing{job.request, job.epoch, 0, remaining_until(job.deadline_us, context.now())};
   context.send(joining_.scheduler(), PrefillDone{transfer, job.run.usage, Finish::none}, routing);
-  context.send(job.run.target, KvPost{transfer, as_target(job.pieces, job.run.target_blocks)},
-               routing);
+  context.send(job.run.target, KvPost{transfer, as_target(job)}, routing);
   Adopt adopt;
   adopt.transfer = transfer;
   adopt.pieces = static_cast<uint32_t>(job.pieces.size());

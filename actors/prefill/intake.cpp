@@ -35,6 +35,11 @@ std::optional<Refusal> Prefill::refuse_now(const Envelope& from, const Run& run)
                        std::to_string(options_.queue_max) + " prompts)",
                    again};
   }
+  if (!plans_.find(run.plan)) {
+    return Refusal{
+        ErrorCode::unavailable,
+        "this prefill instance was not connected with the decode instance of the request", again};
+  }
   const bool outdated = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
     return entry.second.request == from.request && entry.second.epoch > from.epoch;
   });
@@ -76,16 +81,20 @@ std::optional<Refusal> Prefill::find_fault(const Run& run) const {
                    0};
   }
   const bool needs_target = committed + 1 < run.stops.max_tokens;
-  if (run.from_token > tokens || run.from_token % geometry.block_tokens != 0 ||
-      (needs_target &&
-       run.target_blocks.size() != blocks - run.from_token / geometry.block_tokens)) {
-    return Refusal{ErrorCode::internal,
-                   "the target named " + std::to_string(run.target_blocks.size()) +
-                       " blocks for positions " + std::to_string(run.from_token) + " to " +
-                       std::to_string(tokens) + ", which need another number",
-                   0};
-  }
-  return std::nullopt;
+  return needs_target ? find_target_fault(run, tokens) : std::nullopt;
+}
+
+// The target's blocks are counted in its own size, and the transfer begins where one of them does.
+std::optional<Refusal> Prefill::find_target_fault(const Run& run, uint32_t tokens) const {
+  const uint32_t block_tokens = plans_.find(run.plan)->plan.target.block_tokens;
+  const uint64_t needed = (uint64_t{tokens} + block_tokens - 1) / block_tokens;
+  const uint64_t named = run.target_blocks.size() + run.from_token / block_tokens;
+  if (run.from_token % block_tokens == 0 && named == needed) return std::nullopt;
+  return Refusal{ErrorCode::internal,
+                 "the target named " + std::to_string(run.target_blocks.size()) +
+                     " blocks for positions " + std::to_string(run.from_token) + " to " +
+                     std::to_string(tokens) + ", which need another number",
+                 0};
 }
 
 void Prefill::on(Context& context, const Envelope& from, Run& run) {
@@ -116,6 +125,7 @@ void Prefill::on(Context& context, const Envelope& from, Run& run) {
   }
   job.arrived_us = context.now();
   job.deadline_us = deadline_after(context.now(), from.remaining_us);
+  job.plan = plans_.find(run.plan);
   job.run = std::move(run);
   packer_.add({job.run.transfer.value, job.length(), job.arrived_us});
   settle(context);

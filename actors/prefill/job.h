@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "actors/protocol/gateway.h"
@@ -33,8 +34,9 @@ struct PrefillJob {
   PromptScores scores;            // collected over the chunks
   std::vector<TokenEntry> first;  // per choice: the token that was sampled here, if one was
 
-  std::vector<KvPiece> pieces;  // of the transfer, from phase `handing` on
-  uint32_t pieces_pending = 0;  // that the mover has and that have not ended
+  std::shared_ptr<const RoutedPlan> plan;  // to the target; the mover's thread uses it too
+  std::vector<KvPiece> pieces;             // of the transfer, from phase `handing` on
+  uint32_t pieces_pending = 0;             // that the mover has and that have not ended
   Micros arrived_us = 0;
   Micros deadline_us = kNever;    // of the request
   Micros hold_until_us = kNever;  // phase sending: a lost Adopted cannot leak the blocks

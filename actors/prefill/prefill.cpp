@@ -26,6 +26,7 @@ JoiningOptions joining_options(const PrefillOptions& options) {
   registration.model_hash = engine.model_hash();
   registration.weights_version = options.weights_version;
   registration.geometry = engine.geometry();
+  registration.placement = engine.placement();
   registration.capacity = {.slots = 0,
                            .blocks = engine.block_count(),
                            .context_max = engine.context_max(),
@@ -57,6 +58,7 @@ Prefill::Prefill(PrefillOptions options)
       mover_(*options_.mover),
       pool_(engine_.block_count()),
       joining_(joining_options(options_)),
+      plans_(engine_.placement(), KvDirection::send),
       cancelled_(kCancelledMax),
       packer_(pack_options(options_)) {}
 
@@ -220,6 +222,10 @@ void Prefill::on(Context& context, const Envelope&, Welcome& message) {
 
 void Prefill::on(Context& context, const Envelope&, Refused& message) {
   joining_.on_refused(context, message);
+}
+
+void Prefill::on(Context& context, const Envelope& from, Connect& message) {
+  plans_.connect(context, from, message, mover_);
 }
 
 void Prefill::on(Context& context, const Envelope&, BeatAck& message) {

@@ -17,6 +17,7 @@
 #include "actors/worker/dead_peers.h"
 #include "actors/worker/earlier_life.h"
 #include "actors/worker/joining.h"
+#include "actors/worker/plan_book.h"
 #include "runtime/actor/actor.h"
 #include "runtime/actor/control_link.h"
 #include "runtime/actor/engine.h"
@@ -30,7 +31,7 @@ namespace baton {
 // own messages.
 using PrefillMessages =
     MessageList<Run, Cancel, Adopted, AdoptFailed, KvDone, KvNack, Resend, TokensAck,  // peers
-                Welcome, Refused, BeatAck, PeerDown, Drain,                            // scheduler
+                Welcome, Refused, Connect, BeatAck, PeerDown, Drain,                   // scheduler
                 StepDone, KvSent, Timer, LinkUp, LinkDown, Undeliverable, ActorDown>;  // this rank
 
 struct PrefillOptions {
@@ -82,6 +83,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   void on(Context&, const Envelope&, TokensAck&) {}
   void on(Context&, const Envelope&, Welcome&);
   void on(Context&, const Envelope&, Refused&);
+  void on(Context&, const Envelope&, Connect&);
   void on(Context&, const Envelope&, BeatAck&);
   void on(Context&, const Envelope&, PeerDown&);
   void on(Context&, const Envelope&, Drain&);
@@ -108,6 +110,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   // ---- intake.cpp: what arrives
   std::optional<Refusal> refuse_now(const Envelope& from, const Run& run) const;
   std::optional<Refusal> find_fault(const Run& run) const;
+  std::optional<Refusal> find_target_fault(const Run& run, uint32_t tokens) const;
 
   // ---- prefill.cpp: membership, endings, time
   void join(Context& context);
@@ -149,6 +152,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   BlockPool pool_;  // before all that holds leases on it
   EarlierLife earlier_;
   Joining joining_;
+  PlanBook plans_;
   CancelledMemory cancelled_;
   DeadPeers dead_;
   Packer packer_;

@@ -7,7 +7,6 @@
 #include "actors/protocol/common.h"
 #include "actors/protocol/scheduler.h"
 #include "runtime/actor/kv_mover.h"
-#include "runtime/layout/geometry.h"
 
 // What a decode actor says and hears.
 
@@ -24,14 +23,12 @@ struct Reserve {
   TransferId transfer;
   uint32_t tag_first = 0;
   ActorId source;
-  KvGeometry source_geometry;
-  PlanDigest plan;
+  PlanDigest plan;          // that both were connected by
   uint32_t tokens = 0;      // positions that the transfer brings (prompt + committed)
   uint32_t new_tokens = 0;  // positions that decoding may add
   uint32_t n = 1;           // choices that are to run
   uint32_t own_tokens = 0;  // committed tokens of the longest of several choices
-  BATON_FIELDS(transfer, tag_first, source, source_geometry, plan, tokens, new_tokens, n,
-               own_tokens)
+  BATON_FIELDS(transfer, tag_first, source, plan, tokens, new_tokens, n, own_tokens)
 };
 
 // Decode -> scheduler: all of it is held and the receives are posted.
@@ -39,8 +36,8 @@ struct Reserved {
   static constexpr MsgKind kind = MsgKind::reserved;
   TransferId transfer;
   std::vector<SlotLease> slots;  // one per choice
-  std::vector<BlockId> blocks;   // for the transfer, in table order
-  uint32_t hit_tokens = 0;       // already here, from a prefix cache
+  std::vector<BlockId> blocks;   // for the transfer, in table order, from hit_tokens on
+  uint32_t hit_tokens = 0;       // already here, from a prefix cache: whole blocks
   uint32_t blocks_held = 0;      // of the pool, in all
   BATON_FIELDS(transfer, slots, blocks, hit_tokens, blocks_held)
 };
@@ -60,7 +57,7 @@ struct Release {
   BATON_FIELDS(transfer)
 };
 
-// Prefill -> decode, before the pieces themselves: what will come, and its digests.
+// Prefill -> decode, when the pieces are on their way: what comes. Their digests come with them.
 struct KvPost {
   static constexpr MsgKind kind = MsgKind::kv_post;
   TransferId transfer;

@@ -109,8 +109,10 @@ struct WorkerStatus {
   int64_t beat_age_us = 0;
   uint64_t model_hash = 0;
   std::vector<NamedCount> counters{};  // of the actor, since its life began
+  bool connected = false;  // KV plans are agreed on with everybody: it can be given work
   BATON_FIELDS(rank, incarnation, role, host, cores, alive, capacity, slots_free, blocks_free,
-               blocks_quarantined, queued, running, steps, beat_age_us, model_hash, counters)
+               blocks_quarantined, queued, running, steps, beat_age_us, model_hash, counters,
+               connected)
 };
 
 // Gateway -> scheduler, for a client's status query; correlation is copied to the answer.

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "actors/protocol/common.h"
+#include "runtime/actor/kv_mover.h"
 #include "runtime/layout/geometry.h"
+#include "runtime/layout/transfer.h"
 
 // Between the scheduler and every worker (a prefill or a decode actor): joining, beats, leaving.
 
@@ -38,10 +40,11 @@ struct Register {
   uint64_t numerics_id = 0;
   uint64_t model_hash = 0;
   uint64_t weights_version = 0;
-  KvGeometry geometry;
+  KvGeometry geometry;  // of the instance's first rank
   Capacity capacity;
+  Placement placement;  // of all its ranks
   BATON_FIELDS(role, instance, host, cores, numerics_id, model_hash, weights_version, geometry,
-               capacity)
+               capacity, placement)
 };
 
 // Scheduler -> worker: joined.
@@ -49,6 +52,33 @@ struct Welcome {
   static constexpr MsgKind kind = MsgKind::welcome;
   uint64_t boot_epoch = 0;
   BATON_FIELDS(boot_epoch)
+};
+
+// Scheduler -> prefill and decode, when the second of the two has joined: this is how KV moves from
+// the one to the other. Later messages name the plan by its digest.
+struct Connect {
+  static constexpr MsgKind kind = MsgKind::connect;
+  uint64_t pair = 0;                          // the scheduler's number for the two lives
+  KvDirection direction = KvDirection::send;  // what the one who hears it will do
+  ActorId peer;
+  Plan plan;
+  PairTerms terms;
+  BATON_FIELDS(pair, direction, peer, plan, terms)
+};
+
+// Worker -> scheduler: the plan is what this side computes too, and room for it is made.
+struct Connected {
+  static constexpr MsgKind kind = MsgKind::connected;
+  uint64_t pair = 0;
+  PlanDigest digest;
+  BATON_FIELDS(pair, digest)
+};
+
+struct ConnectFailed {
+  static constexpr MsgKind kind = MsgKind::connect_failed;
+  uint64_t pair = 0;
+  Refusal refusal;
+  BATON_FIELDS(pair, refusal)
 };
 
 // Scheduler -> worker: not joined, and why (another model, a layout that no plan can serve). With

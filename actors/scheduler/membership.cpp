@@ -46,6 +46,17 @@ std::optional<Refusal> find_capacity_fault(const Register& info) {
   return std::nullopt;
 }
 
+std::optional<Refusal> find_placement_fault(const Register& info) {
+  if (const Result<void> sound = check_placement(info.placement); !sound.ok()) {
+    return refusal(sound.error().code, "its KV placement: " + sound.error().text);
+  }
+  if (info.placement.geometry(0) != info.geometry) {
+    return refusal(ErrorCode::invalid_argument,
+                   "its KV geometry is not that of the first rank of its placement");
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 uint64_t Worker::positions_max() const {
@@ -66,7 +77,8 @@ std::optional<Refusal> Membership::find_fault(const Register& info) {
                                             hex(info.model_hash) + ", the cluster serves " +
                                             hex(served) + "; start every rank with the same file");
   }
-  return find_plan_fault(info, single_rank_placement(info.geometry));
+  if (auto fault = find_placement_fault(info)) return fault;
+  return find_plan_fault(info, info.placement);
 }
 
 // A layout that cannot be served with everybody on the other side is refused when it joins, not
@@ -76,16 +88,13 @@ std::optional<Refusal> Membership::find_plan_fault(const Register& info,
   for (const auto& [key, other] : live_) {
     if (other.info.role == info.role) continue;
     const bool sends = info.role == Role::prefill;
-    const Result<const Plan*> planned =
-        sends ? plans_.plan(placement, other.placement) : plans_.plan(other.placement, placement);
+    const Result<const Plan*> planned = sends ? plans_.plan(placement, other.info.placement)
+                                              : plans_.plan(other.info.placement, placement);
     const std::string with = std::string(role_name(other.info.role)) + " instance on rank " +
                              std::to_string(key.rank) + ": ";
     if (!planned) {
       return refusal(planned.error().code,
                      "no reshard plan with the " + with + planned.error().text);
-    }
-    if (std::string reason = whole_block_refusal(**planned); !reason.empty()) {
-      return refusal(ErrorCode::unsupported, "KV cannot be handed over with the " + with + reason);
     }
   }
   return std::nullopt;
@@ -104,7 +113,6 @@ Membership::JoinResult Membership::join(ActorId from, const Register& info, Micr
   Worker& worker = live_[worker_key(from)];
   worker.id = from;
   worker.info = info;
-  worker.placement = single_rank_placement(info.geometry);
   worker.load.slots_free = info.capacity.slots;
   worker.load.blocks_free = info.capacity.blocks;
   worker.heard_at = now;
@@ -218,7 +226,7 @@ bool Membership::open(const Worker& worker, Micros now) const {
 }
 
 const Plan& Membership::plan(const Worker& source, const Worker& target) {
-  const Result<const Plan*> planned = plans_.plan(source.placement, target.placement);
+  const Result<const Plan*> planned = plans_.plan(source.info.placement, target.info.placement);
   CHECK(planned.ok());
   return **planned;
 }

@@ -20,7 +20,6 @@ namespace baton {
 struct Worker {
   ActorId id;
   Register info;
-  Placement placement;
   Beat load;  // as of the last beat
 
   // ---- liveness; instants are those of the scheduler's awake time
@@ -105,6 +104,7 @@ class Membership {
 
   // How KV moves between two workers. They have joined, so there is a plan.
   const Plan& plan(const Worker& source, const Worker& target);
+  const PlanCacheCounters& plan_counters() const { return plans_.counters(); }
 
  private:
   std::optional<Refusal> find_fault(const Register& info);

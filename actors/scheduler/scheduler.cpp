@@ -37,7 +37,10 @@ Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
       members_(options_.limits, options_.model_hash),
       queue_(options_.admission),
-      early_cancels_(kEarlyCancelsMax) {}
+      early_cancels_(kEarlyCancelsMax) {
+  pairs_.set_terms({static_cast<uint32_t>(limits_.kv_layer_groups), limits_.piece_bytes_max,
+                    limits_.kv_digests});
+}
 
 // Tags and transfers of an earlier life of the scheduler may still be under way: a life starts at
 // a random tag, and its transfers carry its boot epoch and incarnation.
@@ -167,9 +170,9 @@ void Scheduler::send_reserve(Context& context, LedgerRow& row) {
   const uint64_t tokens = row.prefill_tokens();
   const Need need = need_of(row.ask, left);
   const KvGeometry& geometry = target.info.geometry;
+  const RoutedPlan& plan = pairs_.plan(worker_key(source.id), worker_key(target.id));
   row.transfer = {++last_transfer_};
-  // A piece has one block or more, so that there are never more pieces than blocks.
-  row.tag_first = take_tags(geometry.blocks_for(tokens));
+  row.tag_first = take_tags(pieces_max(plan, static_cast<uint32_t>(tokens)));
   leases_.reserve(row.transfer, worker_key(target.id), need.slots,
                   Sites::blocks_for(need, geometry.block_tokens, target.info.capacity.blocks));
   source.requests.insert(row.id);
@@ -184,8 +187,7 @@ void Scheduler::send_reserve(Context& context, LedgerRow& row) {
   reserve.transfer = row.transfer;
   reserve.tag_first = row.tag_first;
   reserve.source = source.id;
-  reserve.source_geometry = source.info.geometry;
-  reserve.plan = members_.plan(source, target).digest;
+  reserve.plan = plan.plan.digest;
   reserve.tokens = static_cast<uint32_t>(tokens);
   reserve.new_tokens = static_cast<uint32_t>(
       row.ask.stops.max_tokens - std::min<uint64_t>(left.carried, row.ask.stops.max_tokens));
@@ -197,7 +199,7 @@ void Scheduler::send_reserve(Context& context, LedgerRow& row) {
 void Scheduler::send_run(Context& context, LedgerRow& row, const Reserved& reserved) {
   const Worker& source = *members_.find(*row.source);
   const Worker& target = *members_.find(*row.target);
-  const Plan& plan = members_.plan(source, target);
+  const Plan& plan = pairs_.plan(worker_key(source.id), worker_key(target.id)).plan;
   if (!row.ran) {
     row.numerics_id = source.info.numerics_id;
     row.usage.queue_us = context.now() - row.admitted_at;
@@ -276,7 +278,7 @@ void Scheduler::count_attempt(LedgerRow& row, RequestEvent event, const Cause& c
 
 void Scheduler::refresh(Context& context, const Worker& worker) {
   const WorkerKey key = worker_key(worker.id);
-  if (worker.drained) return sites_.erase(key);
+  if (worker.drained || !pairs_.ready(worker.id)) return sites_.erase(key);
   const bool open = members_.open(worker, awake(context));
   if (worker.info.role == Role::prefill) {
     PrefillSite site;
@@ -328,6 +330,9 @@ void Scheduler::sweep(Context& context) {
   }
   for (const auto& [key, worker] : members_.live()) {
     if (worker.failures > 0) refresh(context, worker);
+  }
+  for (const Pairs::Question& question : pairs_.overdue(awake(context))) {
+    context.send(question.to, question.message);
   }
   progress_drain(context);
   pump(context);

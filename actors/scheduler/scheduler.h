@@ -15,6 +15,7 @@
 #include "actors/scheduler/lease_ledger.h"
 #include "actors/scheduler/live_requests.h"
 #include "actors/scheduler/membership.h"
+#include "actors/scheduler/pairs.h"
 #include "actors/scheduler/request_ledger.h"
 #include "actors/scheduler/sites.h"
 #include "actors/worker/cancelled_memory.h"
@@ -51,7 +52,7 @@ struct SchedulerCounters {
 };
 
 using SchedulerMessages =
-    MessageList<Register, Beat, Drained,                                               // workers
+    MessageList<Register, Beat, Drained, Connected, ConnectFailed,                     // workers
                 Admit, Cancel, Frozen, Done, ClusterQuery, Drain,                      // gateway
                 Reserved, ReserveRefused, Adopted, AdoptFailed, SlotFreed, Preempted,  // decode
                 RunRefused, PrefillDone, PrefillFailed, Cancelled,                     // prefill
@@ -74,6 +75,10 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   void on(Context&, const Envelope&, LinkDown&);
   void on(Context&, const Envelope&, Undeliverable&);
   void on(Context&, const Envelope&, ActorDown&);
+
+  // ---- scheduler_pairs.cpp
+  void on(Context&, const Envelope&, Connected&);
+  void on(Context&, const Envelope&, ConnectFailed&);
 
   // ---- scheduler_gateway.cpp
   void on(Context&, const Envelope&, Admit&);
@@ -103,6 +108,7 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   const LeaseLedger& leases() const { return leases_; }
   const LiveRequests& requests() const { return requests_; }
   const Membership& members() const { return members_; }
+  const Pairs& pairs() const { return pairs_; }
   size_t queued() const { return queue_.size(); }
 
  private:
@@ -153,6 +159,9 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   void fail_run(Context&, LedgerRow&, RequestEvent, const Refusal&);
   void refuse_reserve(Context&, LedgerRow&, const Refusal&);
 
+  // ---- scheduler_pairs.cpp
+  void connect(Context&, const Worker& newcomer);
+
   // ---- scheduler_workers.cpp
   bool fence_stale(Context&, const Envelope&);
   void bury(Context&, ActorId life, const std::string& reason);
@@ -175,6 +184,7 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   const SchedulerOptions options_;
   const Limits& limits_ = options_.limits;
   Membership members_;
+  Pairs pairs_;
   LeaseLedger leases_;
   Sites sites_;
   AdmissionQueue queue_;

@@ -37,6 +37,7 @@ ClusterReply Scheduler::report(const Context& context) const {
   ClusterReply reply;
   for (const auto& [key, worker] : members_.live()) {
     reply.workers.push_back(status_of(worker, true, awake(context)));
+    reply.workers.back().connected = pairs_.ready(worker.id);
   }
   for (const auto& [key, worker] : members_.dead()) {
     reply.workers.push_back(status_of(worker, false, awake(context)));
@@ -67,6 +68,10 @@ ClusterReply Scheduler::report(const Context& context) const {
                     {"joined", members_.counters().joined},
                     {"joins_refused", members_.counters().refused},
                     {"deaths", members_.counters().deaths},
+                    {"plans_computed", members_.plan_counters().computed},
+                    {"plans_cached", members_.plan_counters().hits},
+                    {"pairs_connected", pairs_.counters().connected},
+                    {"pairs_failed", pairs_.counters().failed},
                     {"pauses", c.pauses}};
   return reply;
 }

@@ -61,6 +61,7 @@ void Scheduler::on(Context& context, const Envelope& from, Register& message) {
   if (message.role == Role::decode) {
     leases_.join(worker_key(from.from), message.capacity.slots, message.capacity.blocks);
   }
+  connect(context, *joined.worker);
   refresh(context, *joined.worker);
   queue_.unpark();
   pump(context);
@@ -144,6 +145,9 @@ void Scheduler::bury(Context& context, ActorId life, const std::string& reason) 
   const bool was_serving = sites_.reach().prefill && sites_.reach().decode;
   const Worker worker = members_.bury(life);
   leases_.leave(worker_key(life));
+  const std::vector<ActorId> freed = pairs_.leave(life);
+  for (const ActorId newcomer : freed) refresh(context, *members_.find(newcomer));
+  if (!freed.empty()) queue_.unpark();
   sites_.erase(worker_key(life));
   if (was_serving && !(sites_.reach().prefill && sites_.reach().decode)) {
     served_until_ = awake(context);

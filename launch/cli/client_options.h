@@ -49,6 +49,7 @@ int chat_main(int argc, char** argv);
 int batch_main(int argc, char** argv);
 int status_main(int argc, char** argv);
 int inspect_main(int argc, char** argv);
+int plan_main(int argc, char** argv);
 int tokenize_main(int argc, char** argv);
 int simulate_main(int argc, char** argv);
 

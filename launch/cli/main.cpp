@@ -22,6 +22,7 @@ constexpr Verb kVerbs[] = {
     {"batch", "Run a file of requests", baton::cli::batch_main},
     {"status", "Show ranks, slots, blocks and queue", baton::cli::status_main},
     {"inspect", "Describe a model file", baton::cli::inspect_main},
+    {"plan", "Show how KV moves from one layout to another", baton::cli::plan_main},
     {"tokenize", "Show the tokens of a text", baton::cli::tokenize_main},
     {"sim", "Run the actors on a simulated, faulty cluster", baton::cli::simulate_main},
 };

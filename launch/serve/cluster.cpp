@@ -158,11 +158,10 @@ class ClusterRank {
                                  });
     if (shows) bar.finish();
     if (!engines.ok()) return engines.error();
-    rank_->add_workers(std::move(*engines),
-                       [this](Engine& engine, std::function<void(Mail)> deliver) {
-                         return std::make_unique<MpiMover>(world_, store_of(engine),
-                                                           std::move(deliver), options_.limits);
-                       });
+    rank_->add_workers(
+        std::move(*engines), [this](Engine& engine, std::function<void(Mail)> deliver) {
+          return std::make_unique<MpiMover>(world_, store_of(engine), std::move(deliver));
+        });
     return {};
   }
 

@@ -20,9 +20,10 @@ void arm(Context& context, HostTimer timer, Micros delay) {
 
 bool all_joined(const Topology& topology, const ClusterReply& reply) {
   const auto alive = [&](Role role) {
-    return std::count_if(
-        reply.workers.begin(), reply.workers.end(),
-        [role](const WorkerStatus& worker) { return worker.alive && worker.role == role; });
+    return std::count_if(reply.workers.begin(), reply.workers.end(),
+                         [role](const WorkerStatus& worker) {
+                           return worker.alive && worker.connected && worker.role == role;
+                         });
   };
   return alive(Role::prefill) >= topology.prefill_ranks &&
          alive(Role::decode) >= topology.decode_ranks;

@@ -39,8 +39,7 @@ int serve_alone(const ServeOptions& options, const StartClock& clock) {
   bar.finish();
   if (!engines.ok()) return report(engines.error());
   rank.add_workers(std::move(*engines), [&](Engine& engine, std::function<void(Mail)> deliver) {
-    return std::make_unique<InprocMover>(exchange, store_of(engine), std::move(deliver),
-                                         options.limits);
+    return std::make_unique<InprocMover>(exchange, store_of(engine), std::move(deliver));
   });
   rank.add_host([&](const ClusterReply& cluster) {
     announce_ready(*model, options, place.topology, cluster, rank.client_endpoint(),

@@ -87,7 +87,7 @@ SimClusterHooks SimRun::hooks(const SimOptions& options) {
   hooks.trace = options.trace;
   hooks.to_client = [this](const Mail& mail) { to_client(mail); };
   hooks.watch_step = [this](const SimMover& mover, const Batch& batch) {
-    leases_.step(mover.rank(), batch, cluster_.model().geometry.block_tokens);
+    leases_.step(mover.rank(), batch, mover.block_tokens());
     check_step_against_transfers(mover, batch, cluster_.fabric(), findings_);
   };
   if (options.sabotage != Sabotage::none) {

@@ -53,13 +53,18 @@ const char* sabotage_name(Sabotage sabotage) noexcept {
     case Sabotage::write_shared: return "write-shared";
     case Sabotage::free_twice: return "free-twice";
     case Sabotage::mix_choices: return "mix-choices";
+    case Sabotage::swap_heads: return "swap-heads";
+    case Sabotage::shift_layers: return "shift-layers";
+    case Sabotage::reverse_blocks: return "reverse-blocks";
+    case Sabotage::lose_suffix: return "lose-suffix";
+    case Sabotage::wrong_element: return "wrong-element";
   }
   return "unknown";
 }
 
 std::vector<Sabotage> all_sabotages() {
   std::vector<Sabotage> all;
-  for (int i = 1; i <= static_cast<int>(Sabotage::mix_choices); ++i) {
+  for (int i = 1; i <= static_cast<int>(Sabotage::wrong_element); ++i) {
     all.push_back(static_cast<Sabotage>(i));
   }
   return all;
@@ -82,6 +87,11 @@ FabricSabotage SabotageKit::fabric() const {
   if (sabotage_ == Sabotage::end_receives_early) return FabricSabotage::end_receives_early;
   if (sabotage_ == Sabotage::corrupt_after_digest) return FabricSabotage::corrupt_after_digest;
   if (sabotage_ == Sabotage::skip_quarantine) return FabricSabotage::skip_quarantine;
+  if (sabotage_ == Sabotage::swap_heads) return FabricSabotage::swap_heads;
+  if (sabotage_ == Sabotage::shift_layers) return FabricSabotage::shift_layers;
+  if (sabotage_ == Sabotage::reverse_blocks) return FabricSabotage::reverse_blocks;
+  if (sabotage_ == Sabotage::lose_suffix) return FabricSabotage::lose_suffix;
+  if (sabotage_ == Sabotage::wrong_element) return FabricSabotage::wrong_element;
   return FabricSabotage::none;
 }
 

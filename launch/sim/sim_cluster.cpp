@@ -1,6 +1,10 @@
 #include "launch/sim/sim_cluster.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/layout/transfer.h"
 
 namespace baton {
 namespace {
@@ -88,10 +92,51 @@ void SimCluster::boot_control(SimHost& host) {
   host.add_actor(kSchedulerSlot, factory<Scheduler>(host.rank(), kSchedulerSlot, scheduler));
 }
 
+Placement SimCluster::placement_of(uint32_t rank, bool prefill) const {
+  const std::vector<uint32_t>& ranks = prefill ? prefill_ranks_ : decode_ranks_;
+  const std::vector<SwarmLayout>& layouts = prefill ? plan_.prefill_layouts : plan_.decode_layouts;
+  const auto index =
+      static_cast<size_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  const SwarmLayout layout = index < layouts.size() ? layouts[index] : SwarmLayout{};
+  PlacementOptions options;
+  options.shape = model_.shape;
+  options.query_heads = model_.query_heads;
+  options.tensor_parallel = layout.tensor_parallel;
+  options.pipeline_parallel = layout.pipeline_parallel;
+  options.block_tokens = layout.block_tokens;
+  options.dtype = layout.dtype;
+  const Result<Placement> placement = make_placement(options);
+  CHECK_MSG(placement.ok(), "the plan draws layouts that the fake model has");
+  return *placement;
+}
+
+// The plan counts blocks of 16 tokens; a pool of larger ones holds about as many tokens.
+uint32_t SimCluster::blocks_of(const Placement& placement, bool prefill) const {
+  const uint32_t small = prefill ? plan_.prefill_blocks : plan_.decode_blocks;
+  return (small * 16 + placement.block_tokens - 1) / placement.block_tokens;
+}
+
+// As many as the plan says, but no fewer than one transfer may need.
+size_t SimCluster::pieces_max() const {
+  size_t most = plan_.pieces_max;
+  for (const uint32_t source : prefill_ranks_) {
+    for (const uint32_t target : decode_ranks_) {
+      const Result<Plan> plan =
+          plan_reshard(placement_of(source, true), placement_of(target, false));
+      const RoutedPlan routed =
+          route_plan(*plan, {static_cast<uint32_t>(plan_.limits.kv_layer_groups),
+                             plan_.limits.piece_bytes_max, true});
+      most = std::max<size_t>(most, baton::pieces_max(routed, plan_.context_max));
+    }
+  }
+  return most;
+}
+
 FakeEngineOptions SimCluster::engine_options(SimHost& host, bool prefill, const SimMover*& mover) {
   FakeEngineOptions engine;
   engine.model = model_;
-  engine.block_count = prefill ? plan_.prefill_blocks : plan_.decode_blocks;
+  engine.placement = placement_of(host.rank(), prefill);
+  engine.block_count = blocks_of(engine.placement, prefill);
   engine.step_tokens_max = plan_.step_tokens_max;
   engine.context_max = plan_.context_max;
   engine.later = [&host](Micros delay, std::function<void()> task) {
@@ -116,7 +161,7 @@ void SimCluster::boot_worker(SimHost& host, bool prefill) {
   const SimMover*& here = movers_[{host.rank(), prefill ? kPrefillSlot : kDecodeSlot}];
   FakeEngine& engine = host.own<FakeEngine>(engine_options(host, prefill, here));
   SimMover::Options moving;
-  moving.pieces_max = plan_.pieces_max;
+  moving.pieces_max = pieces_max();
   SimMover& mover = host.own<SimMover>(fabric_, host, store_of(engine), moving);
   here = &mover;
   if (prefill) {
@@ -181,7 +226,8 @@ bool SimCluster::all_joined() const {
     const Decode* actor = decode(rank);
     if (!actor || !actor->joining().joined()) return false;
   }
-  return true;
+  return scheduler() && scheduler()->pairs().open() == 0 &&
+         scheduler()->members().live().size() == prefill_ranks_.size() + decode_ranks_.size();
 }
 
 }  // namespace baton

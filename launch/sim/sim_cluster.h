@@ -63,12 +63,20 @@ class SimCluster {
   const Decode* decode(uint32_t rank) const;
   const SimMover* decode_mover(uint32_t rank) const;  // precondition: decode(rank)
 
-  // Every worker is up, and the scheduler has taken it in.
+  // Of the pool of an instance.
+  uint32_t blocks_at(uint32_t rank, bool prefill) const {
+    return blocks_of(placement_of(rank, prefill), prefill);
+  }
+
+  // Every worker is up, the scheduler has taken it in, and all pairs have agreed on their plans.
   bool all_joined() const;
 
  private:
   void boot_control(SimHost& host);
   void boot_worker(SimHost& host, bool prefill);
+  Placement placement_of(uint32_t rank, bool prefill) const;
+  uint32_t blocks_of(const Placement& placement, bool prefill) const;
+  size_t pieces_max() const;
   FakeEngineOptions engine_options(SimHost& host, bool prefill, const SimMover*& mover);
   std::unique_ptr<Actor> wrap(uint32_t rank, uint32_t slot, std::unique_ptr<Actor> actor) const;
   template <class A, class Options>

@@ -33,6 +33,11 @@ enum class Sabotage : uint8_t {
   write_shared,    // a block that several sequences share is written without a copy
   free_twice,      // a decode actor frees one choice's slot in the place of another's
   mix_choices,     // tokens of two choices of a request change places
+  swap_heads,      // KV of two heads changes places on its way
+  shift_layers,    // KV arrives in the wrong layers
+  reverse_blocks,  // blocks of a transfer arrive in the wrong order
+  lose_suffix,     // the last block of a transfer arrives empty
+  wrong_element,   // KV is taken for another element type
 };
 const char* sabotage_name(Sabotage sabotage) noexcept;
 // All of them, `none` excluded.

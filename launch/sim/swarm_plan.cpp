@@ -67,6 +67,38 @@ ClientPlan draw_clients(SimRandom& random) {
   return clients;
 }
 
+SwarmLayout draw_layout(SimRandom& random) {
+  SwarmLayout layout;
+  layout.tensor_parallel = static_cast<uint32_t>(random.between(1, 4));
+  layout.pipeline_parallel = static_cast<uint32_t>(random.between(1, 3));
+  layout.block_tokens = 16u << random.below(3);
+  layout.dtype = static_cast<KvDtype>(random.below(3));
+  return layout;
+}
+
+// In most runs every instance holds its KV in a way of its own; in the others all are alike.
+void draw_layouts(SimRandom& random, SwarmPlan& plan) {
+  const bool differ = random.chance(0.7);
+  const SwarmLayout common = random.chance(0.5) ? draw_layout(random) : SwarmLayout{};
+  for (uint32_t i = 0; i < plan.prefill_ranks; ++i) {
+    plan.prefill_layouts.push_back(differ ? draw_layout(random) : common);
+  }
+  for (uint32_t i = 0; i < plan.decode_ranks; ++i) {
+    plan.decode_layouts.push_back(differ ? draw_layout(random) : common);
+  }
+  plan.limits.piece_bytes_max = size_t{1} << random.between(9, 15);
+  plan.limits.kv_layer_groups = static_cast<size_t>(random.between(1, 3));
+}
+
+std::string describe(const std::vector<SwarmLayout>& layouts) {
+  std::string text;
+  for (const SwarmLayout& layout : layouts) {
+    text += fmt::format("{}tp{}pp{}b{}{}", text.empty() ? "" : "+", layout.tensor_parallel,
+                        layout.pipeline_parallel, layout.block_tokens, dtype_name(layout.dtype));
+  }
+  return text;
+}
+
 }  // namespace
 
 SwarmPlan draw_plan(SimRandom& random, bool calm) {
@@ -99,6 +131,7 @@ SwarmPlan draw_plan(SimRandom& random, bool calm) {
     // Shorter than what workers take for their own death, which uses up their restarts.
     plan.chaos.stall_us_max = std::min(plan.chaos.stall_us_max, kSecond);
   }
+  draw_layouts(random, plan);
   return plan;
 }
 
@@ -111,12 +144,13 @@ std::string describe(const SwarmPlan& plan) {
       "second: "
       "cuts {:.2f} clogs {:.2f} crashes {:.2f} stalls {:.2f}/{:.2f} failures {:.2f} | cancel "
       "{:.2f} "
-      "disconnect {:.2f}",
+      "disconnect {:.2f} | kv {} to {}",
       plan.alone ? "alone: " : "", plan.prefill_ranks, plan.prefill_blocks, plan.decode_ranks,
       plan.decode_blocks, plan.limits.decode_slots, plan.context_max, plan.clients.clients,
       plan.clients.jobs_each, c.network.drop, c.network.duplicate, c.network.late, c.fabric.slow,
       c.fabric.fail, c.fabric.corrupt, c.cuts, c.clogs, c.crashes, c.stalls, c.control_stalls,
-      c.actor_failures, plan.clients.cancel, plan.clients.disconnect);
+      c.actor_failures, plan.clients.cancel, plan.clients.disconnect,
+      describe(plan.prefill_layouts), describe(plan.decode_layouts));
 }
 
 }  // namespace baton

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "actors/prefill/packer.h"
 #include "runtime/base/limits.h"
+#include "runtime/layout/geometry.h"
 #include "runtime/sim/network.h"
 #include "runtime/sim/sim_random.h"
 #include "transport/sim/sim_fabric.h"
@@ -43,13 +45,23 @@ struct ClientPlan {
   Micros away_us_max = 0;
 };
 
+// How an instance holds its KV.
+struct SwarmLayout {
+  uint32_t tensor_parallel = 1;
+  uint32_t pipeline_parallel = 1;
+  uint32_t block_tokens = 16;
+  KvDtype dtype = KvDtype::f32;
+};
+
 // One run of the simulator: the shape of the cluster and what happens to it.
 struct SwarmPlan {
   bool alone = false;  // gateway, scheduler, prefill and decode in one process
   uint32_t prefill_ranks = 1;
   uint32_t decode_ranks = 1;
-  uint32_t prefill_blocks = 32;
+  uint32_t prefill_blocks = 32;  // of 16 tokens
   uint32_t decode_blocks = 32;
+  std::vector<SwarmLayout> prefill_layouts;  // of each rank; those that are missing are plain
+  std::vector<SwarmLayout> decode_layouts;
   uint32_t context_max = 128;
   uint32_t step_tokens_max = 128;
   bool chunking = false;

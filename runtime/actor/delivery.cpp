@@ -43,12 +43,15 @@ Delivery delivery_of(MsgKind kind) noexcept {
     case MsgKind::client_hello:
     case MsgKind::client_bad_frame: return kFromClient;
     case MsgKind::register_worker:
+    case MsgKind::connect:
     case MsgKind::freeze:
     case MsgKind::done:
     case MsgKind::release:
     case MsgKind::kv_post:
     case MsgKind::adopt:
     case MsgKind::resend: return kAsked;
+    case MsgKind::connected:
+    case MsgKind::connect_failed:
     case MsgKind::drained:
     case MsgKind::accepted:
     case MsgKind::client_refused:

@@ -18,6 +18,9 @@ const char* msg_kind_name(MsgKind kind) noexcept {
     case MsgKind::actor_down: return "actor_down";
     case MsgKind::stop_asked: return "stop_asked";
     case MsgKind::stop: return "stop";
+    case MsgKind::connect: return "connect";
+    case MsgKind::connected: return "connected";
+    case MsgKind::connect_failed: return "connect_failed";
     case MsgKind::submit: return "submit";
     case MsgKind::accepted: return "accepted";
     case MsgKind::client_refused: return "client_refused";

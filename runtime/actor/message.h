@@ -28,6 +28,9 @@ enum class MsgKind : uint16_t {
   actor_down = 12,
   stop_asked = 13,
   stop = 14,
+  connect = 15,
+  connected = 16,
+  connect_failed = 17,
   // Client and gateway
   submit = 20,
   accepted = 21,

@@ -1,16 +1,19 @@
 #include "runtime/engine/fake_engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "kernels/formats.h"
 #include "runtime/actor/wire.h"
 #include "runtime/base/check.h"
+#include "runtime/base/hash.h"
+#include "runtime/layout/kv_layout_of.h"
 
 namespace baton {
 namespace {
-
-constexpr size_t kLaneBytes = 8;  // KV bytes of one position, layer, k or v, and head
 
 std::vector<TokenLogprob> best(uint64_t digest, const FakeSample& chosen, int32_t count) {
   std::vector<TokenLogprob> top;
@@ -21,23 +24,88 @@ std::vector<TokenLogprob> best(uint64_t digest, const FakeSample& chosen, int32_
   return top;
 }
 
+// Where the elements of one (position, layer, k or v, head) are.
+class LaneElements {
+ public:
+  LaneElements(const KvLayout& layout, uint32_t position, uint32_t layer, bool value, uint32_t head)
+      : block(position / layout.block_tokens),
+        layout_(layout),
+        part_(value ? layout.v_offset(layer, head) : layout.k_offset(layer, head)),
+        token_(position % layout.block_tokens),
+        value_(value) {}
+  size_t offset(uint32_t dim) const {
+    const size_t index = value_ ? layout_.v_index(token_, dim) : layout_.k_index(token_, dim);
+    return part_ + index * kv_element_bytes(layout_.element);
+  }
+
+  const uint32_t block;  // position in the row's table
+
+ private:
+  const KvLayout& layout_;
+  const size_t part_;
+  const size_t token_;
+  const bool value_;
+};
+
+void store_value(KvElement element, std::byte* at, uint64_t byte) {
+  const auto number = static_cast<float>(byte);
+  if (element == KvElement::f32) {
+    std::memcpy(at, &number, 4);
+    return;
+  }
+  const uint16_t half = element == KvElement::bf16 ? f32_to_bf16(number) : f32_to_f16(number);
+  std::memcpy(at, &half, 2);
+}
+
+// The byte that was stored; anything else that is found there keeps all its bits.
+uint64_t load_value(KvElement element, const std::byte* at) {
+  float number = 0;
+  uint16_t half = 0;
+  switch (element) {
+    case KvElement::f32: std::memcpy(&number, at, 4); break;
+    case KvElement::bf16:
+      std::memcpy(&half, at, 2);
+      number = bf16_to_f32(half);
+      break;
+    case KvElement::f16:
+      std::memcpy(&half, at, 2);
+      number = f16_to_f32(half);
+      break;
+  }
+  const bool one_of_ours = number >= 0 && number < 256 && number == static_cast<int>(number);
+  return one_of_ours ? static_cast<uint64_t>(number) : mix64(std::bit_cast<uint32_t>(number));
+}
+
 }  // namespace
 
+Placement whole_placement(const FakeModel& model) {
+  return single_rank_placement({model.shape.layers, model.shape.kv_heads, model.shape.head_dim, 16,
+                                KvDtype::f32, InnerLayout::cpu_pairs});
+}
+
 FakeEngine::FakeEngine(FakeEngineOptions options)
-    : options_(std::move(options)), placement_(single_rank_placement(options_.model.geometry)) {
-  const KvGeometry& g = options_.model.geometry;
-  CHECK_MSG(g.head_dim * dtype_bytes(g.dtype) == kLaneBytes,
-            "the fake model stores 8 bytes for each position, layer and head");
+    : options_(std::move(options)),
+      placement_(options_.placement.ranks.empty() ? whole_placement(options_.model)
+                                                  : options_.placement),
+      geometry_(placement_.geometry(0)) {
+  CHECK_MSG(placement_.shape == options_.model.shape, "the placement is of another model");
+  CHECK(check_placement(placement_).ok());
+  CHECK_MSG(placement_.shape.head_dim <= 8, "a lane of the fake model has 8 dims at most");
   CHECK(options_.later && options_.post && options_.duration);
-  // Not zeros: what was never written must not look like something.
-  store_.assign(options_.block_count * g.block_bytes(), std::byte{0xA5});
+  for (uint32_t i = 0; i < placement_.ranks.size(); ++i) {
+    const KvLayout layout = kv_layout_of(placement_.geometry(i));
+    // Not zeros: what was never written must not look like something.
+    ranks_.push_back(
+        {placement_.ranks[i], layout,
+         std::vector<std::byte>(options_.block_count * layout.block_bytes(), std::byte{0xA5})});
+  }
 }
 
 std::span<std::byte> FakeEngine::block_bytes(uint32_t rank, BlockId block) {
-  CHECK(rank == 0);
+  CHECK(rank < ranks_.size());
   CHECK(block.value < options_.block_count);
-  const uint64_t bytes = geometry().block_bytes();
-  return {store_.data() + block.value * bytes, bytes};
+  const uint64_t bytes = ranks_[rank].layout.block_bytes();
+  return std::span(ranks_[rank].store).subspan(block.value * bytes, bytes);
 }
 
 void FakeEngine::check(const Batch& batch) const {
@@ -69,8 +137,10 @@ void FakeEngine::finish(const Batch& batch, ActorId reply_to, Micros took) {
   done.step = batch.step;
   done.compute_us = took;
   for (const BlockCopy& copy : batch.copies) {
-    std::memcpy(block_bytes(copy.to).data(), block_bytes(copy.from).data(),
-                geometry().block_bytes());
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      const std::span<std::byte> source = block_bytes(rank, copy.from);
+      std::memcpy(block_bytes(rank, copy.to).data(), source.data(), source.size());
+    }
   }
   for (const BatchRow& row : batch.rows) done.rows.push_back(compute(row));
   busy_ = false;
@@ -112,37 +182,59 @@ RowResult FakeEngine::compute(const BatchRow& row) {
   return result;
 }
 
-std::byte* FakeEngine::at(const BatchRow& row, uint32_t position, uint32_t layer, bool value,
-                          uint32_t head) {
-  const KvGeometry& g = geometry();
-  const uint32_t block_tokens = g.block_tokens;
-  const uint64_t part = (uint64_t{layer} * 2 + (value ? 1 : 0)) * g.kv_heads + head;
-  const uint64_t offset = (part * block_tokens + position % block_tokens) * kLaneBytes;
-  return block_bytes(row.blocks[position / block_tokens]).data() + offset;
-}
-
 void FakeEngine::write(const BatchRow& row, uint32_t position, TokenId token) {
-  for (uint32_t layer = 0; layer < geometry().layers; ++layer) {
-    for (bool value : {false, true}) {
-      for (uint32_t head = 0; head < geometry().kv_heads; ++head) {
-        const uint64_t bytes = fake_kv(token, position, layer, value, head);
-        std::memcpy(at(row, position, layer, value, head), &bytes, kLaneBytes);
+  for (Rank& rank : ranks_) {
+    for (uint32_t layer = rank.owned.layers.begin; layer < rank.owned.layers.end; ++layer) {
+      for (bool value : {false, true}) {
+        for (uint32_t head = rank.owned.heads.begin; head < rank.owned.heads.end; ++head) {
+          write_lane(rank, row, position, layer, value, head,
+                     fake_lane(placement_.shape, token, position, layer, value, head));
+        }
       }
     }
   }
 }
 
+// Every rank that owns a lane must have the right one: a copy that differs counts too.
 uint64_t FakeEngine::absorb(const BatchRow& row, uint32_t position, uint64_t digest) {
-  for (uint32_t layer = 0; layer < geometry().layers; ++layer) {
+  for (uint32_t layer = 0; layer < placement_.shape.layers; ++layer) {
     for (bool value : {false, true}) {
-      for (uint32_t head = 0; head < geometry().kv_heads; ++head) {
-        uint64_t bytes = 0;
-        std::memcpy(&bytes, at(row, position, layer, value, head), kLaneBytes);
-        digest = fake_absorb(digest, bytes);
+      for (uint32_t head = 0; head < placement_.shape.kv_heads; ++head) {
+        std::optional<uint64_t> first;
+        for (const Rank& rank : ranks_) {
+          if (!rank.owned.layers.contains(layer) || !rank.owned.heads.contains(head)) continue;
+          const uint64_t lane = read_lane(rank, row, position, layer, value, head);
+          if (!first || lane != *first) digest = fake_absorb(digest, lane);
+          if (!first) first = lane;
+        }
       }
     }
   }
   return digest;
+}
+
+void FakeEngine::write_lane(Rank& rank, const BatchRow& row, uint32_t position, uint32_t layer,
+                            bool value, uint32_t head, uint64_t lane) {
+  const LaneElements elements(rank.layout, position, layer - rank.owned.layers.begin, value,
+                              head - rank.owned.heads.begin);
+  std::byte* block =
+      rank.store.data() + row.blocks[elements.block].value * rank.layout.block_bytes();
+  for (uint32_t dim = 0; dim < rank.layout.head_dim; ++dim) {
+    store_value(rank.layout.element, block + elements.offset(dim), lane >> 8 * dim & 0xFF);
+  }
+}
+
+uint64_t FakeEngine::read_lane(const Rank& rank, const BatchRow& row, uint32_t position,
+                               uint32_t layer, bool value, uint32_t head) const {
+  const LaneElements elements(rank.layout, position, layer - rank.owned.layers.begin, value,
+                              head - rank.owned.heads.begin);
+  const std::byte* block =
+      rank.store.data() + row.blocks[elements.block].value * rank.layout.block_bytes();
+  uint64_t lane = 0;
+  for (uint32_t dim = 0; dim < rank.layout.head_dim; ++dim) {
+    lane ^= load_value(rank.layout.element, block + elements.offset(dim)) << 8 * dim;
+  }
+  return lane;
 }
 
 }  // namespace baton

@@ -5,13 +5,18 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/kv_layout.h"
 #include "runtime/actor/engine.h"
 #include "runtime/engine/fake_model.h"
 
 namespace baton {
 
+// One rank with all of the model, blocks of 16 tokens, f32.
+Placement whole_placement(const FakeModel& model);
+
 struct FakeEngineOptions {
   FakeModel model;
+  Placement placement{};  // of the model's shape; without ranks: whole_placement()
   uint32_t block_count = 64;
   uint32_t step_tokens_max = 256;
   uint32_t context_max = 512;
@@ -26,14 +31,15 @@ struct FakeEngineOptions {
 };
 
 // An Engine that computes the fake model on somebody else's clock, for the simulator and for tests
-// of actors. All its reads and writes of KV bytes happen at the end of a step, so that a block
+// of actors, on all ranks of its instance at once: each rank's blocks hold what its part of the
+// placement says. All its reads and writes of KV bytes happen at the end of a step, so that a block
 // which changes hands too early is noticed. Owner thread only.
 class FakeEngine final : public Engine {
  public:
   explicit FakeEngine(FakeEngineOptions options);
 
   const Placement& placement() const override { return placement_; }
-  const KvGeometry& geometry() const override { return options_.model.geometry; }
+  const KvGeometry& geometry() const override { return geometry_; }
   uint32_t block_count() const override { return options_.block_count; }
   using Engine::block_bytes;
   std::span<std::byte> block_bytes(uint32_t rank, BlockId block) override;
@@ -49,13 +55,24 @@ class FakeEngine final : public Engine {
   void check(const Batch& batch) const;
   void finish(const Batch& batch, ActorId reply_to, Micros took);
   RowResult compute(const BatchRow& row);
-  std::byte* at(const BatchRow& row, uint32_t position, uint32_t layer, bool value, uint32_t head);
   void write(const BatchRow& row, uint32_t position, TokenId token);
   uint64_t absorb(const BatchRow& row, uint32_t position, uint64_t digest);
 
+  // The part of one rank.
+  struct Rank {
+    Box owned;
+    KvLayout layout;
+    std::vector<std::byte> store;
+  };
+  void write_lane(Rank& rank, const BatchRow& row, uint32_t position, uint32_t layer, bool value,
+                  uint32_t head, uint64_t lane);
+  uint64_t read_lane(const Rank& rank, const BatchRow& row, uint32_t position, uint32_t layer,
+                     bool value, uint32_t head) const;
+
   const FakeEngineOptions options_;
   const Placement placement_;
-  std::vector<std::byte> store_;
+  const KvGeometry geometry_;  // of the first rank
+  std::vector<Rank> ranks_;
   bool busy_ = false;
 };
 

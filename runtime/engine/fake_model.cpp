@@ -4,21 +4,23 @@
 
 namespace baton {
 
-uint64_t fake_kv(TokenId token, uint32_t position, uint32_t layer, bool value, uint32_t head) {
+uint64_t fake_lane(const KvShape& shape, TokenId token, uint32_t position, uint32_t layer,
+                   bool value, uint32_t head) {
   const uint64_t place =
       uint64_t{position} << 32 | uint64_t{layer} << 16 | uint64_t{head} << 1 | (value ? 1 : 0);
-  return mix64(mix64(place) ^ static_cast<uint32_t>(token));
+  const uint64_t bits = mix64(mix64(place) ^ static_cast<uint32_t>(token));
+  return shape.head_dim < 8 ? bits & ((uint64_t{1} << 8 * shape.head_dim) - 1) : bits;
 }
 
-uint64_t fake_absorb(uint64_t digest, uint64_t bytes) {
-  return mix64(digest ^ bytes);
+uint64_t fake_absorb(uint64_t digest, uint64_t lane) {
+  return mix64(digest ^ lane);
 }
 
 uint64_t fake_step(const FakeModel& model, uint64_t digest, TokenId token, uint32_t position) {
-  for (uint32_t layer = 0; layer < model.geometry.layers; ++layer) {
+  for (uint32_t layer = 0; layer < model.shape.layers; ++layer) {
     for (bool value : {false, true}) {
-      for (uint32_t head = 0; head < model.geometry.kv_heads; ++head) {
-        digest = fake_absorb(digest, fake_kv(token, position, layer, value, head));
+      for (uint32_t head = 0; head < model.shape.kv_heads; ++head) {
+        digest = fake_absorb(digest, fake_lane(model.shape, token, position, layer, value, head));
       }
     }
   }

@@ -5,20 +5,6 @@
 
 namespace baton {
 
-KvLayout kv_layout_of(const KvGeometry& geometry) {
-  static_assert(static_cast<int>(KvElement::f32) == static_cast<int>(KvDtype::f32));
-  static_assert(static_cast<int>(KvElement::bf16) == static_cast<int>(KvDtype::bf16));
-  static_assert(static_cast<int>(KvElement::f16) == static_cast<int>(KvDtype::f16));
-  KvLayout layout;
-  layout.layers = geometry.layers;
-  layout.kv_heads = geometry.kv_heads;
-  layout.head_dim = geometry.head_dim;
-  layout.block_tokens = geometry.block_tokens;
-  layout.element = static_cast<KvElement>(geometry.dtype);
-  CHECK(layout.block_bytes() == geometry.block_bytes());
-  return layout;
-}
-
 Result<KvStore> KvStore::allocate(const KvGeometry& geometry, uint32_t blocks) {
   Result<MappedMemory> memory = MappedMemory::allocate(geometry.block_bytes() * blocks,
                                                        {"the KV cache", "lower --kv-cache-memory"});

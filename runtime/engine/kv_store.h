@@ -9,11 +9,9 @@
 #include "runtime/base/result.h"
 #include "runtime/engine/compute.h"
 #include "runtime/engine/mapped_memory.h"
-#include "runtime/layout/geometry.h"
+#include "runtime/layout/kv_layout_of.h"
 
 namespace baton {
-
-KvLayout kv_layout_of(const KvGeometry& geometry);
 
 // The bytes of an engine's KV blocks, one mapping, block after block. Which blocks are free is the
 // business of BlockPool. All accessors are thread-safe; who may touch which block is decided by its

@@ -55,7 +55,7 @@ std::string text_of(const KvShape& shape) {
 }
 
 Conversion conversion_of(const Placement& source, const Placement& target) {
-  if (source.dtype != target.dtype || source.inner != target.inner) return Conversion::convert;
+  if (source.dtype != target.dtype) return Conversion::convert;
   return source.block_tokens == target.block_tokens ? Conversion::copy : Conversion::reblock;
 }
 
@@ -188,6 +188,11 @@ Result<Plan> plan_reshard(const Placement& source, const Placement& target) {
                                              ", the target's " + text_of(target.shape) +
                                              ": load the same model on both"};
   }
+  if (source.inner != target.inner) {
+    return Error{ErrorCode::unsupported,
+                 "source and target order the elements of a block differently: run the same "
+                 "backend on both"};
+  }
   Plan plan{source,
             target,
             Planner(source, target).run(),
@@ -197,33 +202,43 @@ Result<Plan> plan_reshard(const Placement& source, const Placement& target) {
   return plan;
 }
 
-std::string whole_block_refusal(const Plan& plan) {
-  if (plan.whole_blocks()) return {};
+Result<void> check_plan(const Plan& plan) {
+  const Result<Plan> own = plan_reshard(plan.source, plan.target);
+  if (!own.ok()) return own.error();
+  if (own->digest == plan.digest && own->segments == plan.segments && own->exact == plan.exact) {
+    return {};
+  }
+  return Error{ErrorCode::conflict,
+               "the reshard plan differs from the one that this rank computes for the same two "
+               "placements: run the same version of Baton on every rank"};
+}
+
+std::string describe_plan(const Plan& plan) {
   const Placement& s = plan.source;
   const Placement& t = plan.target;
-  if (s.dtype != t.dtype) {
-    return std::string("the source stores KV as ") + dtype_name(s.dtype) + ", the target as " +
-           dtype_name(t.dtype) + ": start both with the same KV dtype";
-  }
+  std::string text = std::to_string(s.ranks.size()) +
+                     (s.ranks.size() == 1 ? " rank to " : " ranks to ") +
+                     std::to_string(t.ranks.size());
+  if (plan.whole_blocks()) text += ", whole blocks";
   if (s.block_tokens != t.block_tokens) {
-    return "the source's KV blocks hold " + std::to_string(s.block_tokens) +
-           " tokens, the target's " + std::to_string(t.block_tokens) +
-           ": start both with the same block size";
+    text += ", blocks of " + std::to_string(s.block_tokens) + " to " +
+            std::to_string(t.block_tokens) + " tokens";
   }
-  if (s.inner != t.inner) {
-    return "source and target order the elements of a block differently: run the same backend on "
-           "both";
+  if (s.dtype != t.dtype) {
+    text += std::string(", ") + dtype_name(s.dtype) + " to " + dtype_name(t.dtype) +
+            (plan.exact ? "" : " (rounds)");
   }
-  return "source and target split the layers or kv-heads differently (" +
-         std::to_string(s.ranks.size()) + " and " + std::to_string(t.ranks.size()) +
-         " ranks): give both the same tensor- and pipeline-parallel degree";
+  return text;
 }
 
 Result<const Plan*> PlanCache::plan(const Placement& source, const Placement& target) {
   const std::pair<uint64_t, uint64_t> key{placement_hash(source), placement_hash(target)};
   if (auto found = pairs_.find(key); found != pairs_.end()) {
     const Plan& known = plans_.at(found->second);
-    if (known.source == source && known.target == target) return &known;
+    if (known.source == source && known.target == target) {
+      ++counters_.hits;
+      return &known;
+    }
   }
   Result<Plan> planned = plan_reshard(source, target);
   if (!planned.ok()) return planned.error();
@@ -231,6 +246,7 @@ Result<const Plan*> PlanCache::plan(const Placement& source, const Placement& ta
     return Error{ErrorCode::busy, "more than " + std::to_string(plans_max_) +
                                       " different pairs of KV placements are in use"};
   }
+  ++counters_.computed;
   const PlanDigest digest = planned->digest;
   auto [at, inserted] = plans_.emplace(digest, std::move(*planned));
   CHECK_MSG(inserted || (at->second.source == source && at->second.target == target),

@@ -53,14 +53,22 @@ struct Plan {
 // True if every value of `from` is a value of `to`.
 bool conversion_exact(KvDtype from, KvDtype to) noexcept;
 
+// Fails with conflict and a sentence unless the plan is what this rank computes for the same two
+// placements: what is received is checked, never assumed.
+Result<void> check_plan(const Plan& plan);
+
 // Pure: the same placements give the same plan, on every rank. Among replicas the least loaded
 // source is taken, so that they fan out. Fails with invalid_argument when a placement is not sound
 // and with unsupported when the two are not of one model.
 Result<Plan> plan_reshard(const Placement& source, const Placement& target);
 
-// Why the data plane, which moves whole blocks, cannot serve this plan; empty if it can. Said when
-// a rank joins.
-std::string whole_block_refusal(const Plan& plan);
+// A sentence for people: from how many ranks to how many, and what changes on the way.
+std::string describe_plan(const Plan& plan);
+
+struct PlanCacheCounters {
+  uint64_t computed = 0;
+  uint64_t hits = 0;  // asked for and known already
+};
 
 // Plans by pair of placements and by digest. Owner thread only.
 class PlanCache {
@@ -73,11 +81,13 @@ class PlanCache {
   // Null for a digest that was never planned or added here.
   const Plan* find(PlanDigest digest) const;
   size_t size() const { return plans_.size(); }
+  const PlanCacheCounters& counters() const { return counters_; }
 
  private:
   const size_t plans_max_;
   std::map<PlanDigest, Plan> plans_;
   std::map<std::pair<uint64_t, uint64_t>, PlanDigest> pairs_;  // by hash of source and target
+  PlanCacheCounters counters_;
 };
 
 }  // namespace baton

@@ -15,7 +15,7 @@ import harness
 from terminal import Terminal
 
 OK, USAGE, BAD_MODEL, UNAVAILABLE, RETRY = 0, 64, 65, 69, 75
-VERBS = ("serve", "submit", "chat", "batch", "status", "inspect", "tokenize", "sim")
+VERBS = ("serve", "submit", "chat", "batch", "status", "inspect", "plan", "tokenize", "sim")
 
 
 def environment(**more):
@@ -131,6 +131,38 @@ class Files(CommandLine):
         self.assertEqual((about["file"], about["version"]), (self.model, 3))
         self.assertEqual(about["size_bytes"], os.path.getsize(self.model))
         self.assertEqual(about["config"]["architecture"], "llama")
+
+    def test_plan_shows_who_sends_what_to_whom(self):
+        status, out, err = baton("plan", "--model", self.model, "--source", "tp=2,block=16,dtype=f32",
+                                 "--target", "tp=1,block=32,dtype=bf16", "--tokens", "100")  # fmt: skip
+        self.assertEqual((status, err), (OK, ""))
+        self.assertRegex(out, r"(?m)^ +source rank +target rank +layers +kv-heads +how +bytes/token$")
+        self.assertRegex(out, r"(?m)^ +1 -> +0 ")
+        self.assertIn("target rank 0\n", out)
+        self.assertRegex(out, r"(?m)^not exact: f32 to bf16 rounds")
+        status, out, err = baton("plan", "--layers", "30", "--heads", "9", "--kv-heads", "3", "--head-dim", "64",
+                                 "--source", "tp=3", "--target", "tp=8,pp=2", "--json")  # fmt: skip
+        self.assertEqual((status, err), (OK, ""))
+        plan = json.loads(out)
+        self.assertTrue(plan["exact"])
+        self.assertEqual(len(plan["target"]["ranks"]), 16)
+        self.assertEqual(plan["bytes"] % plan["bytes_per_token"], 0)
+        self.assertEqual({part["target_rank"] for part in plan["segments"]}, set(range(16)))
+
+    def test_plan_says_in_one_line_what_cannot_be(self):
+        shape = ("--layers", "30", "--heads", "9", "--kv-heads", "3", "--head-dim", "64")
+        for words, part in (((), "--model FILE.gguf"),
+                            ((*shape, "--source", "tp=10"), "tensor-parallel degree 10"),
+                            ((*shape, "--target", "block=24"), "use 16, 32 or 64"),
+                            ((*shape, "--target", "dtype=fp8"), "expected f32, bf16 or f16"),
+                            ((*shape, "--source", "tp"), "has no '='"),
+                            ((*shape, "--source", "heads=3"), "tp, pp, block and dtype"),
+                            ((*shape, "--source", "tp=-1"), "from 1 to 999999"),
+                            ((*shape, "--tokens", "-1"), "must be positive")):  # fmt: skip
+            with self.subTest(words):
+                status, out, err = baton("plan", *words)
+                self.assertEqual((status, out), (USAGE, ""))
+                self.one_line(err, "baton plan: ", part)
 
     def test_inspect_answers_a_bad_file_with_65_and_one_line(self):
         good = Path(self.model).read_bytes()

@@ -43,7 +43,7 @@ struct Rank {
       : world(the_world), meeting(world) {
     limits.piece_bytes_max = piece_bytes_max;
     pool.fill(world.rank());
-    mover = std::make_unique<MpiMover>(world, pool.store(), ends.sink(), limits);
+    mover = std::make_unique<MpiMover>(world, pool.store(), ends.sink());
   }
   uint32_t rank() const { return world.rank(); }
 
@@ -80,6 +80,14 @@ struct Rank {
   std::unique_ptr<MpiMover> mover;
 };
 
+KvTransfer in_upper_half(KvTransfer transfer) {
+  for (BlockId& block : transfer.blocks) block.value += kBlocks / 2;
+  for (KvPiece& piece : transfer.pieces) {
+    for (BlockId& block : piece.blocks) block.value += kBlocks / 2;
+  }
+  return transfer;
+}
+
 // Rank 0 sends random block tables to rank 1, one after the other.
 void equality(MpiWorld& world) {
   Rank me(world);
@@ -99,8 +107,8 @@ void equality(MpiWorld& world) {
       for (const KvPiece& piece : target.pieces) {
         const auto received = me.ends.received().at({TransferId{id}, piece.piece});
         CHECK(received.ok);
-        CHECK(received.digest ==
-              digest_blocks(source_pool.store(), source.pieces[piece.piece].blocks));
+        CHECK(received.digest == source_pool.digest(source.pieces[piece.piece].blocks));
+        CHECK(received.sent_digest == received.digest);
       }
     } else {
       me.meeting.barrier(id, 2);
@@ -207,7 +215,7 @@ void cancel(MpiWorld& world) {
       const KvReceived& end = received.at({TransferId{id}, piece.piece});
       if (round % 4 == 0) CHECK(!end.ok);
       if (end.ok) {
-        CHECK(end.digest == digest_blocks(source_pool.store(), source.pieces[piece.piece].blocks));
+        CHECK(end.digest == source_pool.digest(source.pieces[piece.piece].blocks));
         continue;
       }
       ++withdrawn;
@@ -231,10 +239,7 @@ void survivors_move_blocks(Rank& me) {
   const size_t sent_before = me.ends.sent().size();
   const size_t received_before = me.ends.received().size();
   const KvTransfer source = me.transfer(10, 1, 0, 100);
-  KvTransfer target = me.transfer(10, 0, 1, 100);
-  for (KvPiece& piece : target.pieces) {
-    for (BlockId& block : piece.blocks) block.value += kBlocks / 2;
-  }
+  const KvTransfer target = in_upper_half(me.transfer(10, 0, 1, 100));
   if (me.rank() == 1) CHECK(me.mover->expect(target, actor_of(1)).ok());
   me.meeting.barrier(1, 2);
   if (me.rank() == 0) {
@@ -246,6 +251,55 @@ void survivors_move_blocks(Rank& me) {
     source_pool.fill(0);
     CHECK(me.arrived(source, target, source_pool));
   }
+}
+
+// Rank 0 and rank 1 hold KV in different ways and exchange it in both directions: every element is
+// compared with the one that its place in the model names.
+void reshard(MpiWorld& world) {
+  Meeting meeting(world);
+  constexpr uint32_t kRounds = 40;
+  uint32_t point = 0;
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    PlacementMaker make(1000 + round);  // the same draws on both ranks
+    const KvShape shape{make.roll(1, 5), make.roll(1, 6), 16 * make.roll(1, 4)};
+    const uint32_t tokens = make.roll(1, 300);
+    const auto source_dtype = static_cast<KvDtype>(make.roll(0, 2));
+    KvInstance source = KvInstance::make(make.placement(shape, source_dtype), tokens, make);
+    KvInstance target = KvInstance::make(
+        make.placement(shape, static_cast<KvDtype>(make.roll(0, 2))), tokens, make);
+    const auto plan = plan_between(source.placement, target.placement,
+                                   {make.roll(1, 3), uint64_t{1} << make.roll(12, 18), true});
+    const uint32_t size = target.placement.block_tokens;
+    const uint32_t from = make.roll(0, 1) ? 0 : make.roll(0, tokens / size) * size;
+    const bool sends = world.rank() == round % 2;
+    source.fill(tokens);
+    PieceEnds ends;
+    MpiMover mover(world, store_of_instance(sends ? source : target), ends.sink());
+    mover.prepare(plan);
+    const ActorId peer = actor_of(1 - world.rank());
+    const auto transfer =
+        make_transfer(round + 1, peer, plan, sends ? KvDirection::send : KvDirection::receive, from,
+                      tokens, sends ? source.table : target.table, round * 4096);
+    if (!sends) CHECK(mover.expect(transfer, actor_of(world.rank())).ok());
+    meeting.barrier(point++, 2);
+    if (sends) {
+      CHECK(mover.send(transfer, actor_of(world.rank())).ok());
+      CHECK(ends.wait_sent(transfer.pieces.size()));
+    } else {
+      CHECK(ends.wait_received(transfer.pieces.size()));
+      for (const auto& [key, end] : ends.received()) {
+        CHECK(end.ok);
+        CHECK(end.digest == end.sent_digest);
+      }
+      CHECK(wrong_elements(target, source_dtype, from, tokens) == 0);
+    }
+    CHECK(mover.busy_blocks().empty());
+    CHECK(ends.repeated() == 0);
+    meeting.barrier(point++, 2);
+  }
+  meeting.barrier(127, 2);
+  if (world.rank() == 0) std::printf("scenario reshard: passed\n");
+  world.leave(0, kLeaveWithin);
 }
 
 // Rank 2 dies while it sends to rank 1 and rank 0 sends to it; 0 and 1 go on.
@@ -260,11 +314,7 @@ void killed(MpiWorld& world) {
   const size_t pieces = to_dead.pieces.size();
   if (me.rank() == 1) {
     CHECK(me.mover->expect(from_dead_here, actor_of(1)).ok());
-    KvTransfer withheld = never_sent;
-    for (KvPiece& piece : withheld.pieces) {
-      for (BlockId& block : piece.blocks) block.value += kBlocks / 2;
-    }
-    CHECK(me.mover->expect(withheld, actor_of(1)).ok());
+    CHECK(me.mover->expect(in_upper_half(never_sent), actor_of(1)).ok());
   }
   me.meeting.barrier(0, 3);
   if (me.rank() == 2) {
@@ -358,15 +408,14 @@ void stopped(MpiWorld& world) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, void (*)(MpiWorld&)> scenarios = {{"equality", equality},
-                                                                {"many", many},
-                                                                {"cancel", cancel},
-                                                                {"killed", killed},
-                                                                {"stopped", stopped}};
+  const std::map<std::string, void (*)(MpiWorld&)> scenarios = {
+      {"equality", equality}, {"many", many},     {"cancel", cancel},
+      {"reshard", reshard},   {"killed", killed}, {"stopped", stopped}};
   const auto scenario = scenarios.find(argc == 2 ? argv[1] : "");
   if (scenario == scenarios.end()) {
-    std::fprintf(stderr,
-                 "usage: mpirun -np N mpi_mover_check equality|many|cancel|killed|stopped\n");
+    std::fprintf(
+        stderr,
+        "usage: mpirun -np N mpi_mover_check equality|many|cancel|reshard|killed|stopped\n");
     return 64;
   }
   const auto world = MpiWorld::start({});

@@ -31,6 +31,9 @@ const std::vector<Expectation>& expectations() {
       {Sabotage::stop_decoding, {"liveness"}},      {Sabotage::overfill_queue, {"limit"}},
       {Sabotage::write_shared, {"lease"}},          {Sabotage::free_twice, {"lease"}},
       {Sabotage::mix_choices, {"stream"}},
+      {Sabotage::swap_heads, {"stream"}},           {Sabotage::shift_layers, {"stream"}},
+      {Sabotage::reverse_blocks, {"stream"}},       {Sabotage::lose_suffix, {"stream"}},
+      {Sabotage::wrong_element, {"stream"}},
   };
   return all;
 }

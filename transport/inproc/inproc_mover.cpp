@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -13,14 +14,16 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "transport/kv/piece_memory.h"
 #include "transport/kv/pieces.h"
 #include "transport/kv/transfer_table.h"
 
 namespace baton {
 namespace {
 
-constexpr size_t kOpenPiecesMax = 4096;  // in each direction, per mover
-constexpr size_t kDrainsMax = 4096;      // tags whose bytes are thrown away when they come
+constexpr size_t kOpenPiecesMax = 16384;  // in each direction, per mover
+constexpr size_t kDrainsMax = 4096;       // tags whose bytes are thrown away when they come
+constexpr size_t kCopyThreads = 2;        // one for each side, as two processes would have
 
 Micros steady_now() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -48,20 +51,27 @@ struct InprocExchange::State {
   // One side of a piece, waiting for the other.
   struct Half {
     Side* side = nullptr;
-    TransferId transfer;
-    ActorId peer;
-    KvPiece piece;
+    std::shared_ptr<const KvTransfer> transfer;  // shared by its pieces
+    uint32_t index = 0;
+
+    const KvPiece& piece() const { return transfer->pieces[index]; }
+    void finish(KvDirection direction, const PieceEnd& end) const {
+      side->finish(direction, transfer->transfer, piece().piece, end);
+    }
   };
   struct Copy {
     Half source;
     Half target;  // without a side: the bytes are not wanted
+    bool touches(const Side* side) const { return source.side == side || target.side == side; }
   };
   using Waiting = std::map<uint32_t, Half>;  // by tag
 
-  State() : thread([this] { run(); }) {}
+  State() {
+    for (size_t i = 0; i < kCopyThreads; ++i) threads.emplace_back([this] { run(); });
+  }
 
   void run();
-  static void perform(const Copy& copy);
+  static void perform(const Copy& copy, std::vector<std::byte>& scratch);
   void post_sends(Side* side, const KvTransfer& transfer);
   void post_receives(Side* side, const KvTransfer& transfer);
   void drain(const KvTransfer& transfer);
@@ -74,54 +84,61 @@ struct InprocExchange::State {
   Waiting receives;
   std::set<uint32_t> drains;
   std::deque<Copy> ready;
-  Copy under_way;
-  bool copying = false;  // under_way is valid
+  std::list<Copy> under_way;
   bool stopping = false;
-  std::thread thread;  // last: it uses all of the above
+  std::vector<std::thread> threads;  // last: they use all of the above
 };
 
 void InprocExchange::State::run() {
+  std::vector<std::byte> scratch;  // of this thread: a packed piece
   std::unique_lock lock(mutex);
   for (;;) {
     changed.wait(lock, [&] { return stopping || !ready.empty(); });
     if (stopping) return;
-    under_way = std::move(ready.front());
+    const auto copy = under_way.insert(under_way.end(), std::move(ready.front()));
     ready.pop_front();
-    copying = true;
     lock.unlock();
-    perform(under_way);
+    perform(*copy, scratch);
     lock.lock();
-    copying = false;
+    under_way.erase(copy);
     changed.notify_all();
   }
 }
 
-void InprocExchange::State::perform(const Copy& copy) {
+void InprocExchange::State::perform(const Copy& copy, std::vector<std::byte>& scratch) {
   const Half& source = copy.source;
   const Half& target = copy.target;
-  PieceEnd received{true, {}, 0};
-  if (target.side && source.piece.bytes != target.piece.bytes) {
+  PieceEnd received{true, {}, 0, 0};
+  if (target.side && source.piece().bytes != target.piece().bytes) {
     received = {false,
-                "the sender's piece has " + std::to_string(source.piece.bytes) +
-                    " bytes, this side's " + std::to_string(target.piece.bytes),
-                0};
+                "the sender's piece has " + std::to_string(source.piece().bytes) +
+                    " bytes, this side's " + std::to_string(target.piece().bytes),
+                0, 0};
   } else if (target.side) {
-    const std::vector<BlockId>& blocks = target.piece.blocks;
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      const std::span<std::byte> to = target.side->store.bytes(blocks[i]);
-      std::memcpy(to.data(), source.side->store.bytes(source.piece.blocks[i]).data(), to.size());
+    Stretches from;
+    if (source.transfer->plan->routes[source.piece().part.route].source_runs.empty()) {
+      scratch.resize(std::max<size_t>(scratch.size(), source.piece().bytes));
+      from = {std::span(scratch).first(source.piece().bytes)};
+      pack_from(source.side->store, *source.transfer, source.piece(), from[0]);
+    } else {
+      from = source_stretches(source.side->store, *source.transfer, source.piece());
     }
-    received.digest = digest_blocks(target.side->store, blocks);
+    const CopyDigests digests =
+        copy_digested(from, target_stretches(target.side->store, *target.transfer, target.piece()),
+                      target.transfer->plan->terms.digests);
+    received.digest = digests.arrived;
+    received.sent_digest = digests.sent;
   }
-  source.side->finish(KvDirection::send, source.transfer, source.piece.piece, {true, {}, 0});
-  if (!target.side) return;
-  target.side->finish(KvDirection::receive, target.transfer, target.piece.piece, received);
+  source.finish(KvDirection::send, {true, {}, 0, 0});
+  if (target.side) target.finish(KvDirection::receive, received);
 }
 
 void InprocExchange::State::post_sends(Side* side, const KvTransfer& transfer) {
+  const auto shared = std::make_shared<const KvTransfer>(transfer);
   const std::lock_guard lock(mutex);
-  for (const KvPiece& piece : transfer.pieces) {
-    const Half half{side, transfer.transfer, transfer.peer, piece};
+  for (uint32_t i = 0; i < transfer.pieces.size(); ++i) {
+    const KvPiece& piece = transfer.pieces[i];
+    const Half half{side, shared, i};
     if (auto receive = receives.find(piece.tag); receive != receives.end()) {
       ready.push_back({half, std::move(receive->second)});
       receives.erase(receive);
@@ -135,9 +152,11 @@ void InprocExchange::State::post_sends(Side* side, const KvTransfer& transfer) {
 }
 
 void InprocExchange::State::post_receives(Side* side, const KvTransfer& transfer) {
+  const auto shared = std::make_shared<const KvTransfer>(transfer);
   const std::lock_guard lock(mutex);
-  for (const KvPiece& piece : transfer.pieces) {
-    const Half half{side, transfer.transfer, transfer.peer, piece};
+  for (uint32_t i = 0; i < transfer.pieces.size(); ++i) {
+    const KvPiece& piece = transfer.pieces[i];
+    const Half half{side, shared, i};
     if (auto send = sends.find(piece.tag); send != sends.end()) {
       ready.push_back({std::move(send->second), half});
       sends.erase(send);
@@ -181,29 +200,29 @@ void InprocExchange::State::leave(Side* side) {
   auto mine = [side](const Half& half) { return half.side == side; };
   withdraw(sends, mine);
   withdraw(receives, mine);
-  auto touches = [&](const Copy& copy) { return mine(copy.source) || mine(copy.target); };
   std::vector<Copy> cut;
   {
     std::unique_lock lock(mutex);
     std::deque<Copy> kept;
     for (Copy& copy : ready) {
-      if (touches(copy)) {
+      if (copy.touches(side)) {
         cut.push_back(std::move(copy));
       } else {
         kept.push_back(std::move(copy));
       }
     }
     ready.swap(kept);
-    changed.wait(lock, [&] { return !copying || !touches(under_way); });
+    changed.wait(lock, [&] {
+      return std::none_of(under_way.begin(), under_way.end(),
+                          [&](const Copy& copy) { return copy.touches(side); });
+    });
   }
-  const PieceEnd gone{false, "the other side's mover was taken down", 0};
+  const PieceEnd gone{false, "the other side's mover was taken down", 0, 0};
   for (const Copy& copy : cut) {
     if (!mine(copy.source)) {
-      copy.source.side->finish(KvDirection::send, copy.source.transfer, copy.source.piece.piece,
-                               gone);
+      copy.source.finish(KvDirection::send, gone);
     } else if (copy.target.side && !mine(copy.target)) {
-      copy.target.side->finish(KvDirection::receive, copy.target.transfer, copy.target.piece.piece,
-                               gone);
+      copy.target.finish(KvDirection::receive, gone);
     }
   }
 }
@@ -216,14 +235,12 @@ InprocExchange::~InprocExchange() {
     state_->stopping = true;
   }
   state_->changed.notify_all();
-  state_->thread.join();
+  for (std::thread& thread : state_->threads) thread.join();
 }
 
 InprocMover::InprocMover(InprocExchange& exchange, BlockStore store,
-                         std::function<void(Mail)> deliver, const Limits& limits)
-    : piece_bytes_max_(limits.piece_bytes_max),
-      exchange_(*exchange.state_),
-      side_(std::make_unique<Side>()) {
+                         std::function<void(Mail)> deliver)
+    : exchange_(*exchange.state_), side_(std::make_unique<Side>()) {
   side_->store = std::move(store);
   side_->deliver = std::move(deliver);
 }
@@ -233,19 +250,15 @@ InprocMover::~InprocMover() {
 }
 
 Result<void> InprocMover::expect(const KvTransfer& transfer, ActorId owner) {
-  Result<void> sound = check_transfer(transfer, side_->store, piece_bytes_max_);
+  Result<void> sound = check_transfer(transfer, KvDirection::receive, side_->store);
   if (!sound.ok()) return sound;
   Result<void> opened = side_->table.open(KvDirection::receive, transfer, owner, steady_now());
   if (opened.ok()) exchange_.post_receives(side_.get(), transfer);
   return opened;
 }
 
-uint64_t InprocMover::digest(const KvPiece& piece) {
-  return digest_blocks(side_->store, piece.blocks);
-}
-
 Result<void> InprocMover::send(const KvTransfer& transfer, ActorId owner) {
-  Result<void> sound = check_transfer(transfer, side_->store, piece_bytes_max_);
+  Result<void> sound = check_transfer(transfer, KvDirection::send, side_->store);
   if (!sound.ok()) return sound;
   Result<void> opened = side_->table.open(KvDirection::send, transfer, owner, steady_now());
   if (opened.ok()) exchange_.post_sends(side_.get(), transfer);
@@ -273,14 +286,14 @@ void InprocMover::peer_down(uint32_t rank, uint32_t incarnation) {
 void InprocMover::withdraw(const std::function<bool(const TransferId&, const ActorId&)>& which,
                            const std::string& reason) {
   auto mine = [&](const InprocExchange::State::Half& half) {
-    return half.side == side_.get() && which(half.transfer, half.peer);
+    return half.side == side_.get() && which(half.transfer->transfer, half.transfer->peer);
   };
-  const PieceEnd end{false, reason, 0};
+  const PieceEnd end{false, reason, 0, 0};
   for (const auto& half : exchange_.withdraw(exchange_.sends, mine)) {
-    side_->finish(KvDirection::send, half.transfer, half.piece.piece, end);
+    half.finish(KvDirection::send, end);
   }
   for (const auto& half : exchange_.withdraw(exchange_.receives, mine)) {
-    side_->finish(KvDirection::receive, half.transfer, half.piece.piece, end);
+    half.finish(KvDirection::receive, end);
   }
 }
 

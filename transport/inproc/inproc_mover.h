@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "runtime/actor/kv_mover.h"
-#include "runtime/base/limits.h"
 #include "transport/kv/block_store.h"
 
 namespace baton {
 
-// Where the movers of one process meet: matches sends with receives by tag, and owns the thread
-// that copies. Make it before the movers and destroy it after them.
+// Where the movers of one process meet: matches sends with receives by tag, and owns the
+// threads that copy. Make it before the movers and destroy it after them.
 class InprocExchange {
  public:
   InprocExchange();
@@ -27,18 +26,18 @@ class InprocExchange {
   std::unique_ptr<State> state_;
 };
 
-// Moves blocks between the pools of one process by memcpy. One per engine; its actor calls it, on
-// the loop's thread. `deliver` is called from the copying thread and from the caller's.
+// Moves blocks between the pools of one process by memcpy, packing where the plan asks for it. One
+// per engine; its actor calls it, on the loop's thread. `deliver` is called from the copying
+// threads and from the caller's.
 class InprocMover final : public KvMover {
  public:
-  InprocMover(InprocExchange& exchange, BlockStore store, std::function<void(Mail)> deliver,
-              const Limits& limits = {});
+  InprocMover(InprocExchange& exchange, BlockStore store, std::function<void(Mail)> deliver);
   // Withdraws what waits, and waits for a copy that is under way; nothing is delivered any more.
   ~InprocMover() override;
 
-  uint64_t piece_bytes_max() const override { return piece_bytes_max_; }
+  // Its threads keep what a packed piece needed.
+  void prepare(std::shared_ptr<const RoutedPlan>) override {}
   Result<void> expect(const KvTransfer& transfer, ActorId owner) override;
-  uint64_t digest(const KvPiece& piece) override;
   Result<void> send(const KvTransfer& transfer, ActorId owner) override;
   void cancel(TransferId transfer) override;
   void drain(const KvTransfer& transfer) override;
@@ -51,7 +50,6 @@ class InprocMover final : public KvMover {
   void withdraw(const std::function<bool(const TransferId&, const ActorId&)>& which,
                 const std::string& reason);
 
-  const uint64_t piece_bytes_max_;
   InprocExchange::State& exchange_;
   std::unique_ptr<Side> side_;
 };

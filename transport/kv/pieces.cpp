@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
-#include "runtime/base/hash.h"
 
 namespace baton {
 namespace {
@@ -12,93 +11,97 @@ std::string number(uint64_t value) {
   return std::to_string(value);
 }
 
+Error bad_transfer(const KvTransfer& transfer, const std::string& text) {
+  return Error{ErrorCode::invalid_argument,
+               "transfer " + number(transfer.transfer.value) + " " + text};
+}
+
 Error bad_piece(ErrorCode code, const KvTransfer& transfer, uint32_t piece,
                 const std::string& text) {
   return Error{code, "piece " + number(piece) + " of transfer " + number(transfer.transfer.value) +
                          " " + text};
 }
 
-Result<void> check_piece(const KvTransfer& transfer, size_t index, const BlockStore& store,
-                         uint64_t piece_bytes_max) {
-  const KvPiece& piece = transfer.pieces[index];
-  auto fail = [&](const std::string& text) {
-    return bad_piece(ErrorCode::invalid_argument, transfer, piece.piece, text);
-  };
-  if (piece.piece != index) return fail("stands at position " + number(index));
-  if (piece.blocks.empty()) return fail("has no blocks");
-  for (BlockId block : piece.blocks) {
+const Placement& own_side(const RoutedPlan& plan, KvDirection direction) {
+  return direction == KvDirection::send ? plan.plan.source : plan.plan.target;
+}
+
+Result<void> check_table(const KvTransfer& transfer, KvDirection direction,
+                         const BlockStore& store) {
+  const uint32_t block_tokens = store.placement.block_tokens;
+  const size_t needed = (size_t{transfer.tokens} + block_tokens - 1) / block_tokens;
+  if (!(own_side(*transfer.plan, direction) == store.placement)) {
+    return bad_transfer(transfer, "follows a plan for an instance with another KV placement");
+  }
+  if (transfer.from_token % transfer.plan->plan.target.block_tokens != 0) {
+    return bad_transfer(transfer, "begins at token " + number(transfer.from_token) +
+                                      ", which is not where a block of the target begins");
+  }
+  if (transfer.blocks.size() < needed) {
+    return bad_transfer(transfer, "has a table of " + number(transfer.blocks.size()) +
+                                      " blocks, its " + number(transfer.tokens) + " tokens need " +
+                                      number(needed));
+  }
+  std::vector<bool> seen(store.block_count);
+  for (BlockId block : transfer.blocks) {
     if (block.value >= store.block_count) {
-      return fail("names block " + number(block.value) + " of a pool of " +
-                  number(store.block_count));
+      return bad_transfer(transfer, "names block " + number(block.value) + " of a pool of " +
+                                        number(store.block_count));
     }
-  }
-  const uint64_t bytes = piece.blocks.size() * store.geometry.block_bytes();
-  if (piece.bytes != bytes) {
-    return fail("says " + number(piece.bytes) + " bytes, its blocks have " + number(bytes));
-  }
-  if (piece.blocks.size() > 1 && bytes > piece_bytes_max) {
-    return fail("has " + number(bytes) + " bytes, more than the " + number(piece_bytes_max) +
-                " that one message may have");
+    if (seen[block.value]) {
+      return bad_transfer(transfer, "names block " + number(block.value) + " twice");
+    }
+    seen[block.value] = true;
   }
   return {};
 }
 
 }  // namespace
 
-std::vector<KvPiece> divide_pieces(const std::vector<BlockId>& blocks, const KvGeometry& geometry,
-                                   uint64_t piece_bytes_max, uint32_t tag_first) {
-  const uint64_t block_bytes = geometry.block_bytes();
-  CHECK(block_bytes > 0);
-  const size_t per_piece = std::max<uint64_t>(1, piece_bytes_max / block_bytes);
+std::vector<KvPiece> divide_pieces(const RoutedPlan& plan, KvDirection direction,
+                                   uint32_t from_token, uint32_t tokens,
+                                   const std::vector<BlockId>& table, uint32_t tag_first) {
   std::vector<KvPiece> pieces;
-  for (size_t begin = 0; begin < blocks.size(); begin += per_piece) {
-    const size_t end = std::min(begin + per_piece, blocks.size());
-    KvPiece piece;
-    piece.piece = static_cast<uint32_t>(pieces.size());
+  for (const TransferPiece& part : divide_transfer(plan, from_token, tokens)) {
+    const Range touched = direction == KvDirection::send
+                              ? source_blocks_of(plan, part, tokens)
+                              : Range{part.first_block, part.first_block + part.blocks};
+    CHECK(touched.end <= table.size());
+    KvPiece& piece = pieces.emplace_back();
+    piece.piece = static_cast<uint32_t>(pieces.size() - 1);
     piece.tag = tag_first + piece.piece;
-    piece.blocks.assign(blocks.begin() + static_cast<std::ptrdiff_t>(begin),
-                        blocks.begin() + static_cast<std::ptrdiff_t>(end));
-    piece.bytes = piece.blocks.size() * block_bytes;
-    pieces.push_back(std::move(piece));
+    piece.blocks.assign(table.begin() + touched.begin, table.begin() + touched.end);
+    piece.bytes = part.bytes;
+    piece.part = part;
   }
   return pieces;
 }
 
-uint64_t digest_blocks(const BlockStore& store, const std::vector<BlockId>& blocks) {
-  uint64_t digest = 0;
-  for (BlockId block : blocks) {
-    CHECK(block.value < store.block_count);
-    digest = hash64(store.bytes(block), digest);
+Result<void> check_transfer(const KvTransfer& transfer, KvDirection direction,
+                            const BlockStore& store) {
+  if (transfer.pieces.empty()) return {};
+  if (!transfer.plan) return bad_transfer(transfer, "has no plan");
+  if (const Result<void> table = check_table(transfer, direction, store); !table.ok()) return table;
+  const std::vector<KvPiece> expected =
+      divide_pieces(*transfer.plan, direction, transfer.from_token, transfer.tokens,
+                    transfer.blocks, transfer.pieces.front().tag);
+  if (transfer.pieces.size() != expected.size()) {
+    return bad_transfer(transfer, "has " + number(transfer.pieces.size()) +
+                                      " pieces, its plan and tokens give " +
+                                      number(expected.size()));
   }
-  return digest;
-}
-
-Result<void> check_transfer(const KvTransfer& transfer, const BlockStore& store,
-                            uint64_t piece_bytes_max) {
-  std::vector<BlockId> blocks;
-  std::vector<uint32_t> tags;
-  for (size_t i = 0; i < transfer.pieces.size(); ++i) {
-    Result<void> piece = check_piece(transfer, i, store, piece_bytes_max);
-    if (!piece.ok()) return piece;
-    tags.push_back(transfer.pieces[i].tag);
-    blocks.insert(blocks.end(), transfer.pieces[i].blocks.begin(), transfer.pieces[i].blocks.end());
-  }
-  std::sort(blocks.begin(), blocks.end());
-  if (auto twice = std::adjacent_find(blocks.begin(), blocks.end()); twice != blocks.end()) {
-    return Error{ErrorCode::invalid_argument, "transfer " + number(transfer.transfer.value) +
-                                                  " names block " + number(twice->value) +
-                                                  " twice"};
-  }
-  std::sort(tags.begin(), tags.end());
-  if (auto twice = std::adjacent_find(tags.begin(), tags.end()); twice != tags.end()) {
-    return Error{ErrorCode::invalid_argument, "transfer " + number(transfer.transfer.value) +
-                                                  " uses tag " + number(*twice) + " twice"};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const KvPiece& piece = transfer.pieces[i];
+    if (piece.piece != i || piece.tag != expected[i].tag || piece.part != expected[i].part ||
+        piece.bytes != expected[i].bytes || piece.blocks != expected[i].blocks) {
+      return bad_piece(ErrorCode::invalid_argument, transfer, piece.piece,
+                       "at position " + number(i) + " is not what its plan and tokens give");
+    }
   }
   return {};
 }
 
-Result<void> verify_post(const KvTransfer& expected, const KvTransfer& announced,
-                         const BlockStore& store) {
+Result<void> verify_post(const KvTransfer& expected, const KvTransfer& announced) {
   if (announced.transfer != expected.transfer) {
     return Error{ErrorCode::not_found, "transfer " + number(announced.transfer.value) +
                                            " was announced, " + number(expected.transfer.value) +
@@ -119,7 +122,6 @@ Result<void> verify_post(const KvTransfer& expected, const KvTransfer& announced
   for (size_t i = 0; i < expected.pieces.size(); ++i) {
     const KvPiece& mine = expected.pieces[i];
     const KvPiece& theirs = announced.pieces[i];
-    const uint64_t bytes = mine.blocks.size() * store.geometry.block_bytes();
     auto fail = [&](const std::string& text) {
       return bad_piece(ErrorCode::corrupt, expected, mine.piece, text);
     };
@@ -128,24 +130,13 @@ Result<void> verify_post(const KvTransfer& expected, const KvTransfer& announced
                   number(theirs.tag) + ", reserved is tag " + number(mine.tag));
     }
     if (theirs.blocks != mine.blocks) return fail("was announced for other blocks");
-    if (theirs.bytes != bytes) {
-      return fail("was announced with " + number(theirs.bytes) + " bytes, its blocks have " +
-                  number(bytes));
+    if (theirs.part.route != mine.part.route || theirs.part.first_block != mine.part.first_block) {
+      return fail("was announced for another part of the cache");
     }
-  }
-  return {};
-}
-
-Result<void> verify_arrival(const KvPiece& announced, const KvReceived& received) {
-  if (!received.ok) {
-    return Error{ErrorCode::unavailable, "piece " + number(announced.piece) + " of transfer " +
-                                             number(received.transfer.value) +
-                                             " did not arrive: " + received.reason};
-  }
-  if (announced.piece != received.piece || announced.digest != received.digest) {
-    return Error{ErrorCode::corrupt, "piece " + number(received.piece) + " of transfer " +
-                                         number(received.transfer.value) +
-                                         " arrived with other bytes than were sent"};
+    if (theirs.bytes != mine.bytes) {
+      return fail("was announced with " + number(theirs.bytes) + " bytes, its blocks have " +
+                  number(mine.bytes));
+    }
   }
   return {};
 }

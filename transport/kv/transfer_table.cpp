@@ -12,7 +12,7 @@ std::string body_of(KvDirection direction, TransferId transfer, uint32_t piece, 
   if (direction == KvDirection::send) {
     return encode_body(KvSent{transfer, piece, end.ok, end.reason, elapsed});
   }
-  return encode_body(KvReceived{transfer, piece, end.ok, end.reason, end.digest});
+  return encode_body(KvReceived{transfer, piece, end.ok, end.reason, end.digest, end.sent_digest});
 }
 
 }  // namespace
@@ -20,6 +20,12 @@ std::string body_of(KvDirection direction, TransferId transfer, uint32_t piece, 
 Result<void> TransferTable::open(KvDirection direction, const KvTransfer& transfer, ActorId owner,
                                  Micros now) {
   if (transfer.pieces.empty()) return {};
+  if (transfer.pieces.size() > pieces_max_) {
+    return Error{ErrorCode::unsupported, "the transfer has " +
+                                             std::to_string(transfer.pieces.size()) +
+                                             " pieces, of which " + std::to_string(pieces_max_) +
+                                             " may be under way at a time"};
+  }
   const std::lock_guard lock(mutex_);
   if (count(direction) + transfer.pieces.size() > pieces_max_) {
     return Error{ErrorCode::busy, std::to_string(count(direction)) + " pieces are under way and " +

@@ -12,13 +12,12 @@
 
 namespace baton {
 
-enum class KvDirection : uint8_t { send, receive };
-
 // How a piece ended.
 struct PieceEnd {
   bool ok = false;
-  std::string reason;   // why not ok
-  uint64_t digest = 0;  // of the bytes that arrived; receives only
+  std::string reason;        // why not ok
+  uint64_t digest = 0;       // of the bytes that arrived; receives only
+  uint64_t sent_digest = 0;  // that came with them
 };
 
 // The handles of a mover: which pieces are open, whose they are and which blocks they hold. A piece

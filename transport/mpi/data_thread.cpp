@@ -9,11 +9,12 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "transport/mpi/piece_buffer.h"
 
 namespace baton {
 namespace {
 
-constexpr size_t kOpenPiecesMax = 4096;  // in each direction
+constexpr size_t kOpenPiecesMax = 16384;  // in each direction
 constexpr size_t kJobsMax = 4096;
 constexpr Micros kSpinUs = 200;  // after something happened
 constexpr Micros kNapMinUs = 20;
@@ -23,44 +24,19 @@ constexpr Micros kLookUs = 10'000;   // between two looks for strays
 constexpr Micros kOverUs = 200'000;  // for what a dead sender left in shared memory
 constexpr size_t kStraysMax = 4;     // taken in at a time, each with a buffer of its own
 
-// The bytes of a piece as one buffer or, if its blocks are scattered, as one datatype.
-class PieceBuffer {
- public:
-  PieceBuffer(const BlockStore& store, const std::vector<BlockId>& blocks) {
-    const size_t block_bytes = store.geometry.block_bytes();
-    std::vector<MPI_Aint> at;
-    bool contiguous = true;
-    for (BlockId block : blocks) {
-      const std::span<std::byte> bytes = store.bytes(block);
-      CHECK(bytes.size() == block_bytes);
-      MPI_Aint address = 0;
-      MPI_Get_address(bytes.data(), &address);
-      contiguous &= at.empty() || address == at.back() + static_cast<MPI_Aint>(block_bytes);
-      at.push_back(address);
-    }
-    if (contiguous) {
-      base = store.bytes(blocks.front()).data();
-      count = static_cast<int>(block_bytes * blocks.size());
-      return;
-    }
-    MPI_Type_create_hindexed_block(static_cast<int>(at.size()), static_cast<int>(block_bytes),
-                                   at.data(), MPI_BYTE, &type);
-    MPI_Type_commit(&type);
-    owns_type_ = true;
-  }
-  ~PieceBuffer() {
-    if (owns_type_) MPI_Type_free(&type);  // MPI keeps it as long as a message needs it
-  }
-  PieceBuffer(const PieceBuffer&) = delete;
-  PieceBuffer& operator=(const PieceBuffer&) = delete;
+// Reading many short runs of the source's blocks costs MPI more than packing them first.
+constexpr uint64_t kStraightBytesMin = 8 << 10;
 
-  void* base = MPI_BOTTOM;
-  int count = 1;
-  MPI_Datatype type = MPI_BYTE;
+bool packs(const Route& route) {
+  if (route.source_runs.empty()) return true;
+  return route.source_runs.size() > 1 &&
+         route.block_bytes / route.source_runs.size() < kStraightBytesMin;
+}
 
- private:
-  bool owns_type_ = false;
-};
+uint64_t staged_bytes(const RoutedPlan& plan) {
+  const bool any = std::any_of(plan.routes.begin(), plan.routes.end(), packs);
+  return any ? plan.piece_bytes_largest() : 0;
+}
 
 }  // namespace
 
@@ -106,7 +82,7 @@ void MpiMover::DataThread::take_back(TransferId transfer) {
     std::deque<MpiJob> kept;
     for (MpiJob& job : jobs_) {
       const bool starts = job.kind == MpiJob::Kind::send || job.kind == MpiJob::Kind::expect;
-      if (starts && job.transfer.transfer == transfer) {
+      if (starts && job.transfer->transfer == transfer) {
         taken.push_back(std::move(job));
       } else {
         kept.push_back(std::move(job));
@@ -115,15 +91,19 @@ void MpiMover::DataThread::take_back(TransferId transfer) {
     jobs_.swap(kept);
   }
   for (const MpiJob& job : taken) {
-    for (const KvPiece& piece : job.transfer.pieces) {
-      Operation operation;
-      operation.kind =
-          job.kind == MpiJob::Kind::send ? Operation::Kind::send : Operation::Kind::receive;
-      operation.transfer = transfer;
-      operation.piece.piece = piece.piece;
-      finish(operation, {false, "cancelled", 0});
+    const KvDirection direction =
+        job.kind == MpiJob::Kind::send ? KvDirection::send : KvDirection::receive;
+    for (const KvPiece& piece : job.transfer->pieces) {
+      end_unposted(direction, transfer, piece.piece, "cancelled");
     }
   }
+}
+
+void MpiMover::DataThread::end_unposted(KvDirection direction, TransferId transfer, uint32_t piece,
+                                        const std::string& reason) {
+  std::optional<Mail> mail =
+      table.end(direction, transfer, piece, {false, reason, 0, 0}, steady_micros());
+  if (mail) deliver_(std::move(*mail));
 }
 
 MpiMoverCounters MpiMover::DataThread::counters() const {
@@ -140,6 +120,7 @@ void MpiMover::DataThread::run() {
       if (stopping_) break;
     }
     bool active = take_jobs();
+    active |= send_next();
     active |= test();
     if (steady_micros() >= look_at_) {
       active |= take_in_strays();
@@ -163,40 +144,107 @@ bool MpiMover::DataThread::take_jobs() {
 void MpiMover::DataThread::perform(const MpiJob& job) {
   switch (job.kind) {
     case MpiJob::Kind::send:
-    case MpiJob::Kind::expect: return post(job);
-    case MpiJob::Kind::cancel: return cancel(job.transfer.transfer);
+      staging_.reserve(staged_bytes(*job.transfer->plan));  // nothing to do if it was prepared
+      for (uint32_t i = 0; i < job.transfer->pieces.size(); ++i) {
+        waiting_.push_back({job.transfer, i});
+      }
+      return;
+    case MpiJob::Kind::expect:
+      for (const KvPiece& piece : job.transfer->pieces) post_receive(*job.transfer, piece);
+      return;
+    case MpiJob::Kind::cancel: return cancel(job.cancelled);
     case MpiJob::Kind::peer_down: return end_peer(job.rank, job.incarnation);
+    case MpiJob::Kind::prepare: return staging_.reserve(staged_bytes(*job.plan));
     case MpiJob::Kind::look: look_at_ = 0; return;
   }
 }
 
-void MpiMover::DataThread::post(const MpiJob& job) {
-  for (const KvPiece& piece : job.transfer.pieces) {
-    post_piece(job.kind == MpiJob::Kind::send, job.transfer, piece);
-  }
-}
-
-void MpiMover::DataThread::post_piece(bool sends, const KvTransfer& transfer,
-                                      const KvPiece& piece) {
+void MpiMover::DataThread::post_receive(const KvTransfer& transfer, const KvPiece& piece) {
   Operation operation;
-  operation.kind = sends ? Operation::Kind::send : Operation::Kind::receive;
+  operation.kind = Operation::Kind::receive;
   operation.transfer = transfer.transfer;
   operation.peer = transfer.peer;
   operation.piece = piece;
-  const PieceBuffer buffer(store_, piece.blocks);
-  const int peer = static_cast<int>(transfer.peer.rank);
-  const int tag = static_cast<int>(piece.tag);
+  operation.digests = transfer.plan->terms.digests;
+  operation.trailer = trailers_->take();
+  operation.stretches = target_stretches(store_, transfer, piece);
+  const Stretches stretches = operation.stretches;
+  start(std::move(operation), stretches);
+}
+
+// A piece that is packed needs a buffer.
+bool MpiMover::DataThread::can_go(const Waiting& waiting) const {
+  const KvTransfer& transfer = *waiting.transfer;
+  return !packs(transfer.plan->routes[waiting.piece().part.route]) ||
+         staging_.available(transfer.peer.rank);
+}
+
+// Packs, digests and posts the first piece that can go. False if none can.
+bool MpiMover::DataThread::send_next() {
+  const auto next = std::find_if(waiting_.begin(), waiting_.end(),
+                                 [this](const Waiting& waiting) { return can_go(waiting); });
+  if (next == waiting_.end()) return false;
+  const Waiting taken = *next;
+  waiting_.erase(next);
+  post_send(taken);
+  return true;
+}
+
+void MpiMover::DataThread::post_send(const Waiting& waiting) {
+  const KvTransfer& transfer = *waiting.transfer;
+  Operation operation;
+  operation.kind = Operation::Kind::send;
+  operation.transfer = transfer.transfer;
+  operation.peer = transfer.peer;
+  operation.piece = waiting.piece();
+  Stretches stretches;
+  if (packs(transfer.plan->routes[operation.piece.part.route])) {
+    operation.staged = staging_.take(transfer.peer.rank);
+    stretches = {operation.staged.span(operation.piece.bytes)};
+    pack_from(store_, transfer, operation.piece, stretches[0]);
+  } else {
+    stretches = source_stretches(store_, transfer, operation.piece);
+  }
+  operation.trailer = trailers_->take();
+  if (transfer.plan->terms.digests) *operation.trailer = digest_of(stretches);
+  start(std::move(operation), stretches);
+}
+
+void MpiMover::DataThread::start(Operation operation, const Stretches& stretches) {
+  const PieceBuffer buffer(stretches, *operation.trailer);
+  const int peer = static_cast<int>(operation.peer.rank);
+  const int tag = static_cast<int>(operation.piece.tag);
   MPI_Request request = MPI_REQUEST_NULL;
   const int code =
-      sends ? MPI_Isend(buffer.base, buffer.count, buffer.type, peer, tag, communicator_, &request)
-            : MPI_Irecv(buffer.base, buffer.count, buffer.type, peer, tag, communicator_, &request);
-  if (code != MPI_SUCCESS) return finish(operation, {false, mpi_error_text(code), 0});
+      operation.kind == Operation::Kind::send
+          ? MPI_Isend(MPI_BOTTOM, 1, buffer.type(), peer, tag, communicator_, &request)
+          : MPI_Irecv(MPI_BOTTOM, 1, buffer.type(), peer, tag, communicator_, &request);
+  if (code != MPI_SUCCESS) {
+    finish(operation, {false, mpi_error_text(code), 0, 0});
+    return give_back(operation, false);
+  }
   requests_.push_back(request);
   operations_.push_back(std::move(operation));
 }
 
-// A receive that nothing has arrived for is withdrawn; what MPI has begun goes on to its end.
+void MpiMover::DataThread::drop_waiting(const std::function<bool(const KvTransfer&)>& which,
+                                        const std::string& reason) {
+  std::deque<Waiting> kept;
+  for (const Waiting& waiting : waiting_) {
+    if (which(*waiting.transfer)) {
+      end_unposted(KvDirection::send, waiting.transfer->transfer, waiting.piece().piece, reason);
+    } else {
+      kept.push_back(waiting);
+    }
+  }
+  waiting_.swap(kept);
+}
+
+// A send that has not begun and a receive that nothing has arrived for are withdrawn; what MPI has
+// begun goes on to its end.
 void MpiMover::DataThread::cancel(TransferId transfer) {
+  drop_waiting([&](const KvTransfer& waiting) { return waiting.transfer == transfer; },
+               "cancelled");
   for (size_t i = 0; i < operations_.size(); ++i) {
     const Operation& operation = operations_[i];
     if (operation.kind == Operation::Kind::receive && operation.transfer == transfer) withdraw(i);
@@ -205,6 +253,12 @@ void MpiMover::DataThread::cancel(TransferId transfer) {
 }
 
 void MpiMover::DataThread::end_peer(uint32_t rank, uint32_t incarnation) {
+  drop_waiting(
+      [&](const KvTransfer& waiting) {
+        return waiting.peer.rank == rank &&
+               (incarnation == kAnyIncarnation || waiting.peer.incarnation <= incarnation);
+      },
+      "the peer is gone");
   for (size_t i = 0; i < operations_.size();) {
     Operation& operation = operations_[i];
     const bool life = incarnation == kAnyIncarnation || operation.peer.incarnation <= incarnation ||
@@ -213,9 +267,9 @@ void MpiMover::DataThread::end_peer(uint32_t rank, uint32_t incarnation) {
       ++i;
     } else if (operation.kind == Operation::Kind::send) {
       ++sends_abandoned_;
-      finish(operation, {false, "the peer is gone", 0});
+      finish(operation, {false, "the peer is gone", 0, 0});
       MPI_Request_free(&requests_[i]);
-      remove(i);
+      remove(i, true);
     } else {
       withdraw(i++);
     }
@@ -245,7 +299,9 @@ bool MpiMover::DataThread::test() {
     complete(operations_[index], code == MPI_ERR_IN_STATUS ? status.MPI_ERROR : code, status);
   }
   std::sort(done_.begin(), done_.begin() + count, std::greater<>());
-  for (int i = 0; i < count; ++i) remove(static_cast<size_t>(done_[static_cast<size_t>(i)]));
+  for (int i = 0; i < count; ++i) {
+    remove(static_cast<size_t>(done_[static_cast<size_t>(i)]), false);
+  }
   count_stuck();
   return true;
 }
@@ -259,23 +315,25 @@ void MpiMover::DataThread::complete(const Operation& operation, int code, MPI_St
       ++strays_;
       return;
     case Operation::Kind::send:
-      if (code != MPI_SUCCESS) return finish(operation, {false, mpi_error_text(code), 0});
+      if (code != MPI_SUCCESS) return finish(operation, {false, mpi_error_text(code), 0, 0});
       bytes_sent_ += operation.piece.bytes;
-      return finish(operation, {true, {}, 0});
+      return finish(operation, {true, {}, 0, 0});
     case Operation::Kind::receive: break;
   }
-  if (cancelled != 0) return finish(operation, {false, "cancelled", 0});
-  if (code != MPI_SUCCESS) return finish(operation, {false, mpi_error_text(code), 0});
+  if (cancelled != 0) return finish(operation, {false, "cancelled", 0, 0});
+  if (code != MPI_SUCCESS) return finish(operation, {false, mpi_error_text(code), 0, 0});
   int bytes = 0;
   MPI_Get_count(&status, MPI_BYTE, &bytes);
-  if (static_cast<uint64_t>(bytes) != operation.piece.bytes) {
+  const uint64_t expected = operation.piece.bytes + sizeof(uint64_t);
+  if (static_cast<uint64_t>(bytes) != expected) {
     return finish(operation, {false,
                               std::to_string(bytes) + " bytes arrived, " +
-                                  std::to_string(operation.piece.bytes) + " were expected",
-                              0});
+                                  std::to_string(expected) + " were expected",
+                              0, 0});
   }
   bytes_received_ += operation.piece.bytes;
-  finish(operation, {true, {}, digest_blocks(store_, operation.piece.blocks)});
+  const uint64_t digest = operation.digests ? digest_of(operation.stretches) : 0;
+  finish(operation, {true, {}, digest, *operation.trailer});
 }
 
 // Looks for messages that nobody waits for. A message is sent only after its receive was asked for,
@@ -327,7 +385,15 @@ void MpiMover::DataThread::finish(const Operation& operation, const PieceEnd& en
   if (mail) deliver_(std::move(*mail));
 }
 
-void MpiMover::DataThread::remove(size_t index) {
+// Buffers of what was given up come back all the same, as the blocks of a piece that was not packed
+// do: what MPI may still read of them goes to a life that is over.
+void MpiMover::DataThread::give_back(Operation& operation, bool given_up) {
+  if (operation.trailer) trailers_->give_back(operation.trailer);
+  if (operation.staged.bytes) staging_.give_back(std::move(operation.staged), given_up);
+}
+
+void MpiMover::DataThread::remove(size_t index, bool given_up) {
+  give_back(operations_[index], given_up);
   requests_[index] = requests_.back();
   operations_[index] = std::move(operations_.back());
   requests_.pop_back();
@@ -359,9 +425,9 @@ bool MpiMover::DataThread::give_up_stuck() {
       continue;
     }
     ++receives_abandoned_;
-    finish(operation, {false, "the sender's process ended in the middle of it", 0});
+    finish(operation, {false, "the sender's process ended in the middle of it", 0, 0});
     MPI_Request_free(&requests_[i]);
-    remove(i);
+    remove(i, true);
     any = true;
   }
   if (any) count_stuck();
@@ -390,8 +456,11 @@ void MpiMover::DataThread::abandon_all() {
   for (size_t i = 0; i < operations_.size(); ++i) {
     if (operations_[i].kind != Operation::Kind::send) MPI_Cancel(&requests_[i]);
     MPI_Request_free(&requests_[i]);
-    (void)operations_[i].scratch.release();  // MPI may still write there
+    // MPI may still read or write there.
+    (void)operations_[i].scratch.release();
+    (void)operations_[i].staged.bytes.release();
   }
+  if (!operations_.empty()) (void)trailers_.release();
 }
 
 }  // namespace baton

@@ -5,13 +5,17 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "transport/kv/piece_memory.h"
 #include "transport/kv/pieces.h"
 #include "transport/kv/transfer_table.h"
 #include "transport/mpi/mpi_access.h"
 #include "transport/mpi/mpi_mover.h"
+#include "transport/mpi/staging.h"
+#include "transport/mpi/trailers.h"
 
 namespace baton {
 
@@ -19,14 +23,19 @@ Micros steady_micros();
 
 // What the mover asks of its data thread.
 struct MpiJob {
-  enum class Kind : uint8_t { send, expect, cancel, peer_down, look } kind = Kind::look;
-  KvTransfer transfer;
-  uint32_t rank = 0;         // of peer_down
-  uint32_t incarnation = 0;  // of peer_down
+  enum class Kind : uint8_t { send, expect, cancel, peer_down, prepare, look } kind = Kind::look;
+  // Of send and expect; shared by the pieces that wait for their turn.
+  std::shared_ptr<const KvTransfer> transfer;
+  TransferId cancelled;                    // of cancel
+  std::shared_ptr<const RoutedPlan> plan;  // of prepare
+  uint32_t rank = 0;                       // of peer_down
+  uint32_t incarnation = 0;                // of peer_down
 };
 
-// The thread behind a mover: takes jobs from a bounded queue, posts them to MPI, tests what is
-// under way and tells the owners of pieces that have ended. It spins briefly after something
+// The thread behind a mover: takes jobs from a bounded queue, packs and digests pieces, posts them
+// to MPI, tests what is under way and tells the owners of pieces that have ended. One piece is
+// packed and digested at a time, between two looks at what is under way, so that the piece before
+// it moves meanwhile. It spins briefly after something
 // happened and then naps, longer and longer up to a bound, so that posted receives cost next to
 // nothing.
 class MpiMover::DataThread {
@@ -35,7 +44,7 @@ class MpiMover::DataThread {
   ~DataThread();
 
   TransferTable table;  // thread-safe
-  // thread-safe; false when the queue is full (never for cancel, peer_down and look).
+  // thread-safe; false when the queue is full (only for send and expect).
   bool push(MpiJob job);
   // Takes back jobs of a transfer that were not begun, and ends their pieces. thread-safe
   void take_back(TransferId transfer);
@@ -48,16 +57,33 @@ class MpiMover::DataThread {
     TransferId transfer;
     ActorId peer;
     KvPiece piece;
+    bool digests = true;
+    uint64_t* trailer = nullptr;           // the digest that goes or comes behind the bytes
     std::unique_ptr<std::byte[]> scratch;  // of a stray
+    Stretches stretches;                   // of a receive
+    Staging::Buffer staged;                // of a send that is packed
     bool withdrawn = false;                // MPI was asked to cancel it
     Micros over_at = 0;                    // the sender's process was seen to be over
+  };
+
+  // A piece that waits to be packed, digested and sent.
+  struct Waiting {
+    std::shared_ptr<const KvTransfer> transfer;
+    uint32_t index = 0;
+    const KvPiece& piece() const { return transfer->pieces[index]; }
   };
 
   void run();
   bool take_jobs();
   void perform(const MpiJob& job);
-  void post(const MpiJob& job);
-  void post_piece(bool sends, const KvTransfer& transfer, const KvPiece& piece);
+  void post_receive(const KvTransfer& transfer, const KvPiece& piece);
+  bool can_go(const Waiting& waiting) const;
+  bool send_next();
+  void post_send(const Waiting& waiting);
+  void drop_waiting(const std::function<bool(const KvTransfer&)>& which, const std::string& reason);
+  void start(Operation operation, const Stretches& stretches);
+  void end_unposted(KvDirection direction, TransferId transfer, uint32_t piece,
+                    const std::string& reason);
   void cancel(TransferId transfer);
   void end_peer(uint32_t rank, uint32_t incarnation);
   void withdraw(size_t index);
@@ -66,7 +92,8 @@ class MpiMover::DataThread {
   bool take_in_strays();
   bool take_in_stray(const MPI_Status& seen);
   void finish(const Operation& operation, const PieceEnd& end);
-  void remove(size_t index);
+  void remove(size_t index, bool given_up);
+  void give_back(Operation& operation, bool given_up);
   void count_stuck();
   bool give_up_stuck();
   void rest(bool active);
@@ -87,6 +114,9 @@ class MpiMover::DataThread {
   std::vector<Operation> operations_;
   std::vector<int> done_;
   std::vector<MPI_Status> statuses_;
+  std::deque<Waiting> waiting_;
+  Staging staging_;
+  std::unique_ptr<Trailers> trailers_ = std::make_unique<Trailers>();
   Micros active_at_ = 0;
   Micros nap_us_ = 0;
   Micros look_at_ = 0;  // for strays

@@ -7,10 +7,8 @@
 
 namespace baton {
 
-MpiMover::MpiMover(MpiWorld& world, BlockStore store, std::function<void(Mail)> deliver,
-                   const Limits& limits)
-    : piece_bytes_max_(limits.piece_bytes_max),
-      store_(std::move(store)),
+MpiMover::MpiMover(MpiWorld& world, BlockStore store, std::function<void(Mail)> deliver)
+    : store_(std::move(store)),
       ranks_(world.size()),
       tag_max_(static_cast<uint32_t>(MpiAccess::tag_max(world))),
       data_(std::make_unique<DataThread>(world, store_, std::move(deliver))) {}
@@ -22,7 +20,8 @@ Result<void> MpiMover::start(bool sends, const KvTransfer& transfer, ActorId own
     return Error{ErrorCode::invalid_argument,
                  "transfer " + std::to_string(transfer.transfer.value) + " " + text};
   };
-  Result<void> sound = check_transfer(transfer, store_, piece_bytes_max_);
+  const KvDirection direction = sends ? KvDirection::send : KvDirection::receive;
+  Result<void> sound = check_transfer(transfer, direction, store_);
   if (!sound.ok()) return sound;
   if (transfer.peer.rank >= ranks_) {
     return invalid("names rank " + std::to_string(transfer.peer.rank) + " of " +
@@ -33,17 +32,16 @@ Result<void> MpiMover::start(bool sends, const KvTransfer& transfer, ActorId own
       return invalid("uses tag " + std::to_string(piece.tag) + ", MPI has tags up to " +
                      std::to_string(tag_max_));
     }
-    if (piece.bytes > INT32_MAX) {
+    if (piece.bytes > INT32_MAX - sizeof(uint64_t)) {
       return invalid("has a piece of " + std::to_string(piece.bytes) +
-                     " bytes, one MPI message has at most 2147483647");
+                     " bytes, one MPI message has less than 2147483647");
     }
   }
-  const KvDirection direction = sends ? KvDirection::send : KvDirection::receive;
   Result<void> opened = data_->table.open(direction, transfer, owner, steady_micros());
   if (!opened.ok()) return opened;
   MpiJob job;
   job.kind = sends ? MpiJob::Kind::send : MpiJob::Kind::expect;
-  job.transfer = transfer;
+  job.transfer = std::make_shared<const KvTransfer>(transfer);
   if (data_->push(std::move(job))) return {};
   for (const KvPiece& piece : transfer.pieces) {  // nobody was told: the caller hears it here
     data_->table.end(direction, transfer.transfer, piece.piece, {}, steady_micros());
@@ -51,12 +49,15 @@ Result<void> MpiMover::start(bool sends, const KvTransfer& transfer, ActorId own
   return Error{ErrorCode::busy, "the data plane has too many jobs waiting; try again"};
 }
 
-Result<void> MpiMover::expect(const KvTransfer& transfer, ActorId owner) {
-  return start(false, transfer, owner);
+void MpiMover::prepare(std::shared_ptr<const RoutedPlan> plan) {
+  MpiJob job;
+  job.kind = MpiJob::Kind::prepare;
+  job.plan = std::move(plan);
+  data_->push(std::move(job));
 }
 
-uint64_t MpiMover::digest(const KvPiece& piece) {
-  return digest_blocks(store_, piece.blocks);
+Result<void> MpiMover::expect(const KvTransfer& transfer, ActorId owner) {
+  return start(false, transfer, owner);
 }
 
 Result<void> MpiMover::send(const KvTransfer& transfer, ActorId owner) {
@@ -67,7 +68,7 @@ void MpiMover::cancel(TransferId transfer) {
   data_->take_back(transfer);
   MpiJob job;
   job.kind = MpiJob::Kind::cancel;
-  job.transfer.transfer = transfer;
+  job.cancelled = transfer;
   data_->push(std::move(job));
 }
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "runtime/actor/kv_mover.h"
-#include "runtime/base/limits.h"
 #include "transport/kv/block_store.h"
 #include "transport/mpi/mpi_world.h"
 
@@ -21,23 +20,22 @@ struct MpiMoverCounters {
   uint64_t receives_stuck = 0;  // now: cannot be withdrawn and have not ended; hold their blocks
 };
 
-// Moves blocks between ranks by MPI, straight from pool to pool: a piece is one message, its blocks
-// one datatype. Owns the data thread, the only one that calls MPI from its construction to its
-// destruction; the actor of the rank calls the mover on the loop's thread. `deliver` is called from
-// either. A message that arrives while no receive is posted for its tag is stray (its receive was
-// cancelled, or its sender slept through its own end) and is thrown away: a receive must be posted
-// by expect() before the sender can know of it. Tags are never used twice, so a stray message never
-// reaches blocks that have a new owner.
+// Moves blocks between ranks by MPI, straight from pool to pool: a piece is one message, its parts
+// of blocks and the digest behind them one datatype; what the plan converts or regroups, and what
+// is scattered in short runs, is packed by the sender first. Owns the data thread, the only one
+// that calls MPI from its construction to its destruction; the actor of the rank calls the mover on
+// the loop's thread. `deliver` is called from either. A message that arrives while no receive is
+// posted for its tag is stray (its receive was cancelled, or its sender slept through its own end)
+// and is thrown away: a receive must be posted by expect() before the sender can know of it. Tags
+// are never used twice, so a stray message never reaches blocks that have a new owner.
 class MpiMover final : public KvMover {
  public:
-  MpiMover(MpiWorld& world, BlockStore store, std::function<void(Mail)> deliver,
-           const Limits& limits = {});
+  MpiMover(MpiWorld& world, BlockStore store, std::function<void(Mail)> deliver);
   // Abandons what is under way; after it the process may only leave.
   ~MpiMover() override;
 
-  uint64_t piece_bytes_max() const override { return piece_bytes_max_; }
+  void prepare(std::shared_ptr<const RoutedPlan> plan) override;
   Result<void> expect(const KvTransfer& transfer, ActorId owner) override;
-  uint64_t digest(const KvPiece& piece) override;
   Result<void> send(const KvTransfer& transfer, ActorId owner) override;
   // Sends that MPI has taken end when their receiver takes the message, or by peer_down().
   void cancel(TransferId transfer) override;
@@ -51,7 +49,6 @@ class MpiMover final : public KvMover {
   class DataThread;
   Result<void> start(bool sends, const KvTransfer& transfer, ActorId owner);
 
-  const uint64_t piece_bytes_max_;
   const BlockStore store_;
   const uint32_t ranks_;
   const uint32_t tag_max_;

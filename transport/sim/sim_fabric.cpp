@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
-#include "transport/kv/pieces.h"
+#include "transport/kv/piece_memory.h"
 #include "transport/sim/sim_mover.h"
 
 namespace baton {
@@ -71,24 +71,90 @@ void SimFabric::drain(const Key& key, uint32_t rank) {
 
 void SimFabric::start(Half source, Half target, bool wanted) {
   SimRandom& random = world_.random();
-  const auto chunks = static_cast<uint32_t>(source.piece.blocks.size() * kChunksPerBlock);
   Micros piece_us = random.between(faults_.piece_us_min, faults_.piece_us_max);
   if (random.chance(faults_.slow)) piece_us += random.between(0, faults_.slow_us_max);
-  Flow flow{std::move(source), std::move(target), wanted};
-  flow.chunk_us = std::max<Micros>(piece_us / std::max(chunks, 1u), 1);
-  if (random.chance(faults_.fail)) flow.fail_at = static_cast<uint32_t>(random.below(chunks));
-  if (random.chance(faults_.corrupt)) {
-    flow.corrupt_at = static_cast<uint32_t>(random.below(chunks));
-  }
   const uint64_t id = next_flow_++;
-  const Flow& placed = flows_.emplace(id, std::move(flow)).first->second;
-  if (sabotage_ == FabricSabotage::end_receives_early && wanted) {
-    const PieceEnd lie{
-        true, {}, digest_blocks(placed.source.mover->store_, placed.source.piece.blocks)};
-    placed.target.mover->finish(KvDirection::receive, placed.target.transfer,
-                                placed.target.piece.piece, lie);
+  Flow& flow = flows_[id];
+  flow.source = std::move(source);
+  flow.target = std::move(target);
+  flow.wanted = wanted;
+  flow.chunks = std::max(flow.source.piece.part.blocks, 1u) * kChunksPerBlock;
+  flow.chunk_us = std::max<Micros>(piece_us / flow.chunks, 1);
+  if (random.chance(faults_.fail)) flow.fail_at = static_cast<uint32_t>(random.below(flow.chunks));
+  if (random.chance(faults_.corrupt)) {
+    flow.corrupt_at = static_cast<uint32_t>(random.below(flow.chunks));
   }
-  world_.at(placed.chunk_us, [this, id] { advance(id); });
+  lay_out(flow);
+  if (sabotage_ == FabricSabotage::end_receives_early && wanted) {
+    const PieceEnd lie{true, {}, flow.sent_digest, flow.sent_digest};
+    flow.target.mover->finish(KvDirection::receive, flow.target.transfer, flow.target.piece.piece,
+                              lie);
+  }
+  world_.at(flow.chunk_us, [this, id] { advance(id); });
+}
+
+// What the sender's data thread does when a piece's turn has come: pack it, if it must be, and
+// digest it.
+void SimFabric::lay_out(Flow& flow) {
+  const KvTransfer& whole = *flow.source.whole;
+  const KvPiece& piece = flow.source.piece;
+  const bool spoils = sabotage_ >= FabricSabotage::swap_heads;
+  if (spoils || whole.plan->routes[piece.part.route].source_runs.empty()) {
+    flow.packed.resize(piece.bytes);
+    pack_from(flow.source.mover->store_, whole, piece, flow.packed);
+    if (spoils) spoil(flow);
+    flow.from = {std::span(flow.packed)};
+  } else {
+    flow.from = source_stretches(flow.source.mover->store_, whole, piece);
+  }
+  flow.sent_digest = digest_of(flow.from);
+  if (flow.wanted) {
+    flow.to = target_stretches(flow.target.mover->store_, *flow.target.whole, flow.target.piece);
+  }
+}
+
+// A sender that packs wrongly.
+void SimFabric::spoil(Flow& flow) {
+  const KvTransfer& whole = *flow.source.whole;
+  const TransferPiece& part = flow.source.piece.part;
+  const Route& route = whole.plan->routes[part.route];
+  const Placement& form = whole.plan->plan.target;
+  const uint64_t head_bytes =
+      uint64_t{form.block_tokens} * form.shape.head_dim * dtype_bytes(form.dtype);
+  const std::span<std::byte> wire(flow.packed);
+  const auto swap_parts = [&](uint64_t a, uint64_t b, uint64_t bytes) {
+    std::swap_ranges(wire.begin() + static_cast<std::ptrdiff_t>(a),
+                     wire.begin() + static_cast<std::ptrdiff_t>(a + bytes),
+                     wire.begin() + static_cast<std::ptrdiff_t>(b));
+  };
+  switch (sabotage_) {
+    case FabricSabotage::swap_heads:
+      if (route.block_bytes >= 2 * head_bytes) swap_parts(0, head_bytes, head_bytes);
+      return;
+    case FabricSabotage::shift_layers:
+      for (uint64_t at = 0; at + 2 * head_bytes <= route.block_bytes; at += head_bytes) {
+        std::memcpy(wire.data() + at, wire.data() + at + head_bytes, head_bytes);
+      }
+      return;
+    case FabricSabotage::reverse_blocks:
+      for (uint32_t i = 0; i < part.blocks / 2; ++i) {
+        swap_parts(i * route.block_bytes, (part.blocks - 1 - i) * route.block_bytes,
+                   route.block_bytes);
+      }
+      return;
+    case FabricSabotage::lose_suffix:
+      if ((part.first_block + part.blocks) * form.block_tokens >= whole.tokens) {
+        std::memset(wire.data() + wire.size() - route.block_bytes, 0, route.block_bytes);
+      }
+      return;
+    case FabricSabotage::wrong_element:
+      for (size_t at = 0; at + 2 <= wire.size(); at += 2) std::swap(wire[at], wire[at + 1]);
+      return;
+    case FabricSabotage::none:
+    case FabricSabotage::end_receives_early:
+    case FabricSabotage::skip_quarantine:
+    case FabricSabotage::corrupt_after_digest: return;
+  }
 }
 
 void SimFabric::advance(uint64_t id) {
@@ -109,7 +175,7 @@ void SimFabric::advance(uint64_t id) {
   }
   if (flow.wanted) copy_chunk(flow);
   ++flow.chunk;
-  if (flow.chunk < flow.source.piece.blocks.size() * kChunksPerBlock) {
+  if (flow.chunk < flow.chunks) {
     return world_.at(flow.chunk_us, [this, id] { advance(id); });
   }
   complete(flow);
@@ -117,38 +183,37 @@ void SimFabric::advance(uint64_t id) {
 }
 
 void SimFabric::copy_chunk(Flow& flow) {
-  const uint32_t index = flow.chunk / kChunksPerBlock;
-  if (index >= flow.target.piece.blocks.size()) return;
-  const auto from = flow.source.mover->store_.bytes(flow.source.piece.blocks[index]);
-  const auto to = flow.target.mover->store_.bytes(flow.target.piece.blocks[index]);
-  const size_t size = std::min(from.size(), to.size()) / kChunksPerBlock;
-  const size_t offset = flow.chunk % kChunksPerBlock * size;
-  std::memcpy(to.data() + offset, from.data() + offset, size);
-  if (flow.chunk != flow.corrupt_at) return;
-  const uint64_t bit = world_.random().below(size * 8);
-  to[offset + bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
+  const uint64_t bytes = flow.source.piece.bytes;
+  if (bytes != flow.target.piece.bytes) return;
+  const uint64_t begin = bytes * flow.chunk / flow.chunks;
+  const uint64_t end = bytes * (flow.chunk + 1) / flow.chunks;
+  copy_between(flow.from, flow.to, begin, end - begin);
+  if (flow.chunk != flow.corrupt_at || begin == end) return;
+  const uint64_t bit = world_.random().below((end - begin) * 8);
+  byte_at(flow.to, begin + bit / 8) ^= static_cast<std::byte>(1u << bit % 8);
 }
 
 void SimFabric::complete(Flow& flow) {
   const KvPiece& sent = flow.source.piece;
-  flow.source.mover->finish(KvDirection::send, flow.source.transfer, sent.piece, {true, {}, 0});
+  flow.source.mover->finish(KvDirection::send, flow.source.transfer, sent.piece, {true, {}, 0, 0});
   if (!flow.wanted) return;
   const KvPiece& got = flow.target.piece;
   SimMover& mover = *flow.target.mover;
-  PieceEnd end{true, {}, 0};
+  PieceEnd end{true, {}, 0, 0};
   if (sent.bytes != got.bytes) {
-    end = {false, "the sender's piece has another size", 0};
+    end = {false, "the sender's piece has another size", 0, 0};
   } else {
-    end.digest = digest_blocks(mover.store_, got.blocks);
+    end.digest = digest_of(flow.to);
+    end.sent_digest = flow.sent_digest;
   }
   mover.finish(KvDirection::receive, flow.target.transfer, got.piece, end);
   if (sabotage_ == FabricSabotage::corrupt_after_digest) {
-    mover.store_.bytes(got.blocks.front())[3] ^= std::byte{1};
+    byte_at(flow.to, 3) ^= std::byte{0x40};
   }
 }
 
 void SimFabric::end_both(Flow& flow, const std::string& reason) {
-  const PieceEnd end{false, reason, 0};
+  const PieceEnd end{false, reason, 0, 0};
   if (flow.source.mover) {
     flow.source.mover->finish(KvDirection::send, flow.source.transfer, flow.source.piece.piece,
                               end);
@@ -172,7 +237,7 @@ void SimFabric::withdraw_waiting(std::map<Key, Half>& waiting, bool sends,
     const Half half = std::move(it->second);
     it = waiting.erase(it);
     half.mover->finish(sends ? KvDirection::send : KvDirection::receive, half.transfer,
-                       half.piece.piece, {false, reason, 0});
+                       half.piece.piece, {false, reason, 0, 0});
   }
 }
 
@@ -185,7 +250,7 @@ void SimFabric::withdraw(SimMover* mover, TransferId transfer) {
     for (auto& [id, flow] : flows_) {
       if (!mine(flow.target)) continue;
       mover->finish(KvDirection::receive, transfer, flow.target.piece.piece,
-                    {false, "cancelled", 0});
+                    {false, "cancelled", 0, 0});
     }
   }
   withdraw_waiting(sends_, true, "cancelled",
@@ -204,7 +269,7 @@ void SimFabric::peer_down(SimMover* mover, uint32_t rank, uint32_t incarnation) 
     if (lost(flow.source)) {
       // Nothing reads the blocks any more; what the target has of them ends a little later.
       mover->finish(KvDirection::send, flow.source.transfer, flow.source.piece.piece,
-                    {false, "the peer is gone", 0});
+                    {false, "the peer is gone", 0, 0});
       flow.source.mover = nullptr;
       end_receive_later(id, delay, "the sender gave the transfer up");
     } else if (lost(flow.target) && !flow.source.mover) {

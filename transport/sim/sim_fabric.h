@@ -3,12 +3,14 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "runtime/actor/kv_mover.h"
 #include "runtime/sim/world.h"
+#include "transport/kv/piece_memory.h"
 
 namespace baton {
 
@@ -31,6 +33,12 @@ enum class FabricSabotage : uint8_t {
   end_receives_early,    // tells the receiver that a piece is there before its bytes are
   skip_quarantine,       // cancelled receives end at once, while their bytes still come
   corrupt_after_digest,  // flips a bit after the receiver's digest was taken
+  // Packed or read wrongly, so that digests are right and only the values are in the wrong place.
+  swap_heads,      // two (layer, k or v, head) parts of a block change places
+  shift_layers,    // each part is taken from the one behind it
+  reverse_blocks,  // the blocks of a piece come in reverse order
+  lose_suffix,     // the last block of a transfer is not filled
+  wrong_element,   // elements are copied where they should be converted, or the other way round
 };
 
 // The data plane of a simulated cluster: matches the sends and receives of all movers by tag, and
@@ -53,13 +61,19 @@ class SimFabric {
     uint32_t rank = 0;
     TransferId transfer;
     ActorId peer;
+    std::shared_ptr<const KvTransfer> whole;  // shared by its pieces
     KvPiece piece;
     bool withdrawable = true;
   };
   struct Flow {
     Half source;
     Half target;
-    bool wanted = true;  // false: the target takes the bytes in and throws them away
+    bool wanted = true;             // false: the target takes the bytes in and throws them away
+    Stretches from;                 // what is read: blocks of the source, or `packed`
+    Stretches to;                   // if wanted
+    std::vector<std::byte> packed;  // of a piece that is not read straight from blocks
+    uint64_t sent_digest = 0;
+    uint32_t chunks = 1;
     uint32_t chunk = 0;  // next one to move
     uint32_t fail_at = 0xFFFFFFFFu;
     uint32_t corrupt_at = 0xFFFFFFFFu;
@@ -82,6 +96,8 @@ class SimFabric {
   void leave(SimMover* mover);
 
   void start(Half source, Half target, bool wanted);
+  void lay_out(Flow& flow);
+  void spoil(Flow& flow);
   void advance(uint64_t id);
   void copy_chunk(Flow& flow);
   void complete(Flow& flow);

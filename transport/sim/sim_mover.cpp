@@ -18,31 +18,39 @@ SimMover::~SimMover() {
 }
 
 Result<void> SimMover::expect(const KvTransfer& transfer, ActorId owner) {
-  Result<void> sound = check_transfer(transfer, store_, options_.piece_bytes_max);
+  Result<void> sound = check_transfer(transfer, KvDirection::receive, store_);
   if (!sound.ok()) return sound;
   Result<void> opened = table_.open(KvDirection::receive, transfer, owner, host_.world().now());
   if (!opened.ok()) return opened;
+  const auto shared = std::make_shared<const KvTransfer>(transfer);
   for (const KvPiece& piece : transfer.pieces) {
-    fabric_.post_receive({transfer.peer.rank, host_.rank(), piece.tag},
-                         {this, host_.rank(), transfer.transfer, transfer.peer, piece, true});
+    fabric_.post_receive({transfer.peer.rank, host_.rank(), piece.tag}, half_of(shared, piece));
   }
   return opened;
-}
-
-uint64_t SimMover::digest(const KvPiece& piece) {
-  return digest_blocks(store_, piece.blocks);
 }
 
 Result<void> SimMover::send(const KvTransfer& transfer, ActorId owner) {
-  Result<void> sound = check_transfer(transfer, store_, options_.piece_bytes_max);
+  Result<void> sound = check_transfer(transfer, KvDirection::send, store_);
   if (!sound.ok()) return sound;
   Result<void> opened = table_.open(KvDirection::send, transfer, owner, host_.world().now());
   if (!opened.ok()) return opened;
+  const auto shared = std::make_shared<const KvTransfer>(transfer);
   for (const KvPiece& piece : transfer.pieces) {
-    fabric_.post_send({host_.rank(), transfer.peer.rank, piece.tag},
-                      {this, host_.rank(), transfer.transfer, transfer.peer, piece, true});
+    fabric_.post_send({host_.rank(), transfer.peer.rank, piece.tag}, half_of(shared, piece));
   }
   return opened;
+}
+
+SimFabric::Half SimMover::half_of(const std::shared_ptr<const KvTransfer>& transfer,
+                                  const KvPiece& piece) {
+  SimFabric::Half half;
+  half.mover = this;
+  half.rank = host_.rank();
+  half.transfer = transfer->transfer;
+  half.peer = transfer->peer;
+  half.whole = transfer;
+  half.piece = piece;
+  return half;
 }
 
 void SimMover::cancel(TransferId transfer) {

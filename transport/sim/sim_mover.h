@@ -16,25 +16,26 @@ namespace baton {
 class SimMover final : public KvMover {
  public:
   struct Options {
-    uint64_t piece_bytes_max = 2048;
     size_t pieces_max = 256;  // open in each direction
   };
 
   SimMover(SimFabric& fabric, SimHost& host, BlockStore store, const Options& options);
   ~SimMover() override;
 
-  uint64_t piece_bytes_max() const override { return options_.piece_bytes_max; }
+  // Memory is no matter here: a piece is packed into what its flow owns.
+  void prepare(std::shared_ptr<const RoutedPlan>) override {}
   Result<void> expect(const KvTransfer& transfer, ActorId owner) override;
-  uint64_t digest(const KvPiece& piece) override;
   Result<void> send(const KvTransfer& transfer, ActorId owner) override;
   void cancel(TransferId transfer) override;
   void drain(const KvTransfer& transfer) override;
   void peer_down(uint32_t rank, uint32_t incarnation) override;
   std::vector<BlockId> busy_blocks() const override { return table_.busy_blocks(); }
   uint32_t rank() const { return host_.rank(); }
+  uint32_t block_tokens() const { return store_.placement.block_tokens; }
 
  private:
   friend class SimFabric;
+  SimFabric::Half half_of(const std::shared_ptr<const KvTransfer>& transfer, const KvPiece& piece);
   void finish(KvDirection direction, TransferId transfer, uint32_t piece, const PieceEnd& end);
 
   SimFabric& fabric_;

@@ -37,7 +37,7 @@ void LimitChecker::look() {
     if (!decode) continue;
     at_most("running sequences", decode->running(), limits.decode_slots);
     at_most("reservations", decode->reservations(), limits.decode_slots);
-    at_most("free blocks", decode->blocks_free(), cluster_.plan().decode_blocks);
+    at_most("free blocks", decode->blocks_free(), cluster_.blocks_at(rank, false));
   }
 }
 

@@ -47,7 +47,7 @@ std::vector<std::string> unrest(const SimCluster& cluster) {
       unrest.missing(name);
       continue;
     }
-    unrest.expect("free blocks of " + name, prefill->blocks_free(), cluster.plan().prefill_blocks);
+    unrest.expect("free blocks of " + name, prefill->blocks_free(), cluster.blocks_at(rank, true));
     unrest.expect("jobs of " + name, prefill->jobs(), 0);
   }
   for (uint32_t rank : cluster.decode_ranks()) {
@@ -57,7 +57,7 @@ std::vector<std::string> unrest(const SimCluster& cluster) {
       unrest.missing(name);
       continue;
     }
-    unrest.expect("free blocks of " + name, decode->blocks_free(), cluster.plan().decode_blocks);
+    unrest.expect("free blocks of " + name, decode->blocks_free(), cluster.blocks_at(rank, false));
     unrest.expect("free slots of " + name, decode->slots_free(),
                   cluster.plan().limits.decode_slots);
     unrest.expect("reservations of " + name, decode->reservations(), 0);

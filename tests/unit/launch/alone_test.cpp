@@ -54,8 +54,7 @@ class Server {
     auto engines = start_engines(*model, options_, plan, 2, 1, rank_->post(), {});
     REQUIRE(engines.ok());
     rank_->add_workers(std::move(*engines), [this](Engine& engine, auto deliver) {
-      return std::make_unique<InprocMover>(exchange_, store_of(engine), std::move(deliver),
-                                           options_.limits);
+      return std::make_unique<InprocMover>(exchange_, store_of(engine), std::move(deliver));
     });
     rank_->add_host([this](const ClusterReply&) { ready_ = true; });
     loop_ = std::thread([this] { status_ = rank_->run(); });

@@ -22,32 +22,26 @@ struct Movers {
   MemoryPool target_pool{kGeometry, kBlocks};
   PieceEnds source_ends;
   PieceEnds target_ends;
-  Limits limits = small_pieces();
+  uint64_t piece_bytes_max = 3 * kGeometry.block_bytes();
   std::optional<InprocMover> source;
   std::optional<InprocMover> target;
   std::mt19937_64 random{11};
   uint32_t next_tag = 1;
 
   Movers() {
-    source.emplace(exchange, source_pool.store(), source_ends.sink(), limits);
-    target.emplace(exchange, target_pool.store(), target_ends.sink(), limits);
+    source.emplace(exchange, source_pool.store(), source_ends.sink());
+    target.emplace(exchange, target_pool.store(), target_ends.sink());
     source_pool.fill(1);
   }
-  static Limits small_pieces() {
-    Limits limits;
-    limits.piece_bytes_max = 3 * kGeometry.block_bytes();
-    return limits;
-  }
-
   struct Both {
     KvTransfer sends;
     KvTransfer receives;
   };
   Both transfer(uint64_t id, uint32_t blocks) {
     Both both{make_transfer(id, kDecode, random_blocks(blocks, kBlocks, random), kGeometry,
-                            limits.piece_bytes_max, next_tag),
+                            piece_bytes_max, next_tag),
               make_transfer(id, kPrefill, random_blocks(blocks, kBlocks, random), kGeometry,
-                            limits.piece_bytes_max, next_tag)};
+                            piece_bytes_max, next_tag)};
     next_tag += static_cast<uint32_t>(both.sends.pieces.size());
     return both;
   }
@@ -81,7 +75,8 @@ TEST_CASE("blocks move between two pools of one process, with the digests that w
     for (const KvPiece& piece : both.sends.pieces) {
       const auto received = m.target_ends.received().at({TransferId{id}, piece.piece});
       CHECK(received.ok);
-      CHECK(received.digest == m.source->digest(piece));
+      CHECK(received.digest == m.source_pool.digest(piece.blocks));
+      CHECK(received.sent_digest == received.digest);
     }
   }
   CHECK(m.source->busy_blocks().empty());
@@ -147,27 +142,65 @@ TEST_CASE("when a peer's life ends, what waits for it ends too, and nothing else
 TEST_CASE("a transfer that does not fit is refused, and one too many is told to wait") {
   Movers m;
   auto both = m.transfer(1, 4);
-  both.sends.pieces[0].blocks[0] = BlockId{kBlocks};
+  both.sends.blocks[0] = BlockId{kBlocks};
   CHECK(m.source->send(both.sends, kPrefill).error().code == ErrorCode::invalid_argument);
   CHECK(m.source->busy_blocks().empty());
   Result<void> last;
-  for (uint64_t id = 2; id < 6000 && last.ok(); ++id) {
+  for (uint64_t id = 2; id < 20000 && last.ok(); ++id) {
     last = m.source->send(m.transfer(id, 3).sends, kPrefill);
   }
   REQUIRE_FALSE(last.ok());
   CHECK(last.error().code == ErrorCode::busy);
 }
 
-TEST_CASE("sides of different sizes fail aloud instead of copying beyond a block") {
+TEST_CASE("sides that were connected by different terms fail aloud instead of copying beyond") {
   Movers m;
-  auto both = m.transfer(1, 2);
-  both.receives.pieces[0].blocks.pop_back();
-  both.receives.pieces[0].bytes /= 2;
-  REQUIRE(m.target->expect(both.receives, kDecode).ok());
+  const auto both = m.transfer(1, 2);
+  const KvTransfer smaller = make_transfer(1, kPrefill, {BlockId{3}, BlockId{4}}, kGeometry,
+                                           kGeometry.block_bytes(), both.sends.pieces[0].tag);
+  REQUIRE(m.target->expect(smaller, kDecode).ok());
   REQUIRE(m.source->send(both.sends, kPrefill).ok());
   REQUIRE(m.target_ends.wait_received(1));
   CHECK(m.target_ends.received().at({TransferId{1}, 0}).reason ==
         "the sender's piece has 4096 bytes, this side's 2048");
+}
+
+TEST_CASE("reshards move every element between the pools of all ranks, with equal digests") {
+  PlacementMaker make(21);
+  for (int i = 0; i < 300; ++i) {
+    CAPTURE(i);
+    const KvShape shape = make.shape();
+    const auto dtype = static_cast<KvDtype>(make.roll(0, 2));
+    const uint32_t tokens = make.roll(1, 100);
+    KvInstance a = KvInstance::make(make.placement(shape, dtype), tokens, make);
+    KvInstance b = KvInstance::make(make.placement(shape, static_cast<KvDtype>(make.roll(0, 2))),
+                                    tokens, make);
+    a.fill(tokens);
+    const bool digests = make.roll(0, 3) > 0;
+    const auto plan =
+        plan_between(a.placement, b.placement, {make.roll(1, 3), 1u << make.roll(8, 14), digests});
+    const uint32_t size = b.placement.block_tokens;
+    const uint32_t from = make.roll(0, tokens / size) * size;
+    InprocExchange exchange;
+    PieceEnds sent;
+    PieceEnds received;
+    InprocMover source(exchange, store_of_instance(a), sent.sink());
+    InprocMover target(exchange, store_of_instance(b), received.sink());
+    const KvTransfer here =
+        make_transfer(1, kDecode, plan, KvDirection::send, from, tokens, a.table, 1);
+    const KvTransfer there =
+        make_transfer(1, kPrefill, plan, KvDirection::receive, from, tokens, b.table, 1);
+    REQUIRE(target.expect(there, kDecode).ok());
+    REQUIRE(source.send(here, kPrefill).ok());
+    REQUIRE(received.wait_received(here.pieces.size()));
+    REQUIRE(sent.wait_sent(here.pieces.size()));
+    CHECK(wrong_elements(b, dtype, from, tokens) == 0);
+    for (const auto& [key, end] : received.received()) {
+      CHECK(end.ok);
+      CHECK(end.digest == end.sent_digest);
+      CHECK((end.digest != 0) == digests);
+    }
+  }
 }
 
 TEST_CASE("a mover can be taken down while transfers run, and the other side hears of it") {

@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "runtime/actor/wire.h"
+#include "runtime/base/hash.h"
+#include "tests/unit/layout/kv_instance.h"
+#include "transport/kv/piece_memory.h"
 #include "transport/kv/pieces.h"
 
 namespace baton::test {
@@ -21,7 +24,8 @@ class MemoryPool {
       : geometry_(geometry), blocks_(blocks), bytes_(blocks * geometry.block_bytes()) {}
 
   BlockStore store() {
-    return {geometry_, blocks_, [this](BlockId block) { return bytes_of(block); }};
+    return {single_rank_placement(geometry_), blocks_,
+            [this](uint32_t, BlockId block) { return bytes_of(block); }};
   }
   std::span<std::byte> bytes_of(BlockId block) {
     return std::span(bytes_).subspan(block.value * geometry_.block_bytes(),
@@ -37,7 +41,13 @@ class MemoryPool {
     return std::memcmp(bytes_of(mine).data(), other.bytes_of(theirs).data(),
                        geometry_.block_bytes()) == 0;
   }
-  uint64_t hash(BlockId block) { return digest_blocks(store(), {block}); }
+  uint64_t hash(BlockId block) { return hash64(bytes_of(block)); }
+  // Of blocks as they follow each other on the wire.
+  uint64_t digest(const std::vector<BlockId>& blocks) {
+    Stretches parts;
+    for (BlockId block : blocks) parts.push_back(bytes_of(block));
+    return digest_of(parts);
+  }
 
  private:
   KvGeometry geometry_;
@@ -106,11 +116,48 @@ inline std::vector<BlockId> random_blocks(uint32_t count, uint32_t pool, std::mt
   return ids;
 }
 
+inline std::shared_ptr<const RoutedPlan> plan_between(const Placement& source,
+                                                      const Placement& target,
+                                                      const PairTerms& terms) {
+  return std::make_shared<const RoutedPlan>(route_plan(*plan_reshard(source, target), terms));
+}
+
+// One side of a transfer by any plan.
+inline KvTransfer make_transfer(uint64_t id, ActorId peer, std::shared_ptr<const RoutedPlan> plan,
+                                KvDirection direction, uint32_t from_token, uint32_t tokens,
+                                const std::vector<BlockId>& table, uint32_t tag_first) {
+  KvTransfer made;
+  made.transfer = {id};
+  made.peer = peer;
+  made.request = {id * 10};
+  made.epoch = {1};
+  made.plan = std::move(plan);
+  made.from_token = from_token;
+  made.tokens = tokens;
+  made.blocks = table;
+  made.pieces = divide_pieces(*made.plan, direction, from_token, tokens, table, tag_first);
+  return made;
+}
+
+// One of whole blocks, between equal instances of one rank: both sides' pieces look alike.
+inline KvTransfer make_transfer(uint64_t id, ActorId peer, const std::vector<BlockId>& blocks,
+                                const KvGeometry& geometry, const PairTerms& terms,
+                                uint32_t tag_first) {
+  const Placement whole = single_rank_placement(geometry);
+  return make_transfer(id, peer, plan_between(whole, whole, terms), KvDirection::send, 0,
+                       static_cast<uint32_t>(blocks.size()) * geometry.block_tokens, blocks,
+                       tag_first);
+}
 inline KvTransfer make_transfer(uint64_t id, ActorId peer, const std::vector<BlockId>& blocks,
                                 const KvGeometry& geometry, uint64_t piece_bytes_max,
                                 uint32_t tag_first) {
-  return {TransferId{id}, peer, RequestId{id * 10}, Epoch{1},
-          divide_pieces(blocks, geometry, piece_bytes_max, tag_first)};
+  return make_transfer(id, peer, blocks, geometry, PairTerms{1, piece_bytes_max, true}, tag_first);
+}
+
+// The pools of all ranks of an instance, for a mover.
+inline BlockStore store_of_instance(KvInstance& instance) {
+  return {instance.placement, instance.blocks,
+          [&instance](uint32_t rank, BlockId block) { return instance.bytes(rank, block); }};
 }
 
 }  // namespace baton::test

@@ -57,11 +57,10 @@ struct Floor {
     });
   }
   KvTransfer transfer(const ActorId& peer, std::vector<uint32_t> blocks) {
-    KvTransfer made{kTransfer, peer, {1}, {1}, {}};
-    for (uint32_t i = 0; i < blocks.size(); ++i) {
-      made.pieces.push_back({i, 100 + i, {{blocks[i]}}, kGeometry.block_bytes(), 0});
-    }
-    return made;
+    std::vector<BlockId> table;
+    for (uint32_t block : blocks) table.push_back({block});
+    return test::make_transfer(kTransfer.value, peer, table, kGeometry, kGeometry.block_bytes(),
+                               100);
   }
   void expect_two() {
     REQUIRE(target.mover->expect(transfer({1, 3, 1}, {4, 5}), {2, 4, kAnyIncarnation}).ok());
@@ -102,6 +101,49 @@ TEST_CASE("pieces move between two processes, whichever side comes first") {
   }
 }
 
+TEST_CASE("reshards move every element between the pools of all ranks") {
+  test::PlacementMaker make(31);
+  for (int i = 0; i < 100; ++i) {
+    CAPTURE(i);
+    const KvShape shape = make.shape();
+    const auto dtype = static_cast<KvDtype>(make.roll(0, 2));
+    const uint32_t tokens = make.roll(1, 90);
+    auto a = test::KvInstance::make(make.placement(shape, dtype), tokens, make);
+    auto b = test::KvInstance::make(make.placement(shape, static_cast<KvDtype>(make.roll(0, 2))),
+                                    tokens, make);
+    a.fill(tokens);
+    const auto plan = test::plan_between(a.placement, b.placement, {make.roll(1, 3), 2048, true});
+    const uint32_t size = b.placement.block_tokens;
+    const uint32_t from = make.roll(0, tokens / size) * size;
+    World world({static_cast<uint64_t>(i), Limits{}, {}});
+    SimFabric fabric(world);
+    PieceEnds ends;
+    SimMover* movers[2] = {};
+    test::KvInstance* sides[2] = {&a, &b};
+    for (uint32_t side : {0u, 1u}) {
+      world.add_host(side + 1, [&, side](SimHost& host) {
+        SimMover::Options options;
+        options.pieces_max = 4096;
+        movers[side] =
+            &host.own<SimMover>(fabric, host, test::store_of_instance(*sides[side]), options);
+        host.add_actor(3, [&ends] { return std::make_unique<Owner>(ends); });
+      });
+    }
+    world.advance(1);
+    const auto sends =
+        test::make_transfer(9, {2, 3, 1}, plan, KvDirection::send, from, tokens, a.table, 100);
+    const auto receives =
+        test::make_transfer(9, {1, 3, 1}, plan, KvDirection::receive, from, tokens, b.table, 100);
+    REQUIRE(movers[1]->expect(receives, {2, 3, kAnyIncarnation}).ok());
+    REQUIRE(movers[0]->send(sends, {1, 3, kAnyIncarnation}).ok());
+    world.advance(kSecond);
+    CHECK(ends.received().size() == sends.pieces.size());
+    for (const auto& [key, end] : ends.received()) CHECK(end.digest == end.sent_digest);
+    CHECK(test::wrong_elements(b, dtype, from, tokens) == 0);
+    world.end();
+  }
+}
+
 TEST_CASE("a flipped bit shows in the digest, and a broken transfer ends on both sides") {
   Floor flipped({.corrupt = 1});
   flipped.expect_two();
@@ -109,7 +151,8 @@ TEST_CASE("a flipped bit shows in the digest, and a broken transfer ends on both
   flipped.world.advance(20 * kMillisecond);
   REQUIRE(flipped.received(0));
   CHECK(flipped.received(0)->ok);
-  CHECK(flipped.received(0)->digest != flipped.source.pool.hash({0}));
+  CHECK(flipped.received(0)->sent_digest == flipped.source.pool.hash({0}));
+  CHECK(flipped.received(0)->digest != flipped.received(0)->sent_digest);
 
   Floor broken({.fail = 1});
   broken.expect_two();

@@ -43,22 +43,14 @@ TEST_CASE("no slot is promised twice") {
   CHECK(bench.context.expect<ReserveRefused>().message.refusal.code == ErrorCode::busy);
 }
 
-TEST_CASE("T43: a source whose KV store has another shape is refused, with both shapes") {
+TEST_CASE("T39: a plan that this instance was never connected by is refused, for now") {
   DecodeBench bench;
   Reserve reserve = bench.make_reserve(1, 10);
-  SUBCASE("dtype") {
-    reserve.source_geometry.dtype = KvDtype::f32;
-  }
-  SUBCASE("block size") {
-    reserve.source_geometry.block_tokens = 32;
-  }
-  SUBCASE("layers") {
-    reserve.source_geometry.layers = 2;
-  }
+  ++reserve.plan.value;
   bench.hear(kScheduler, reserve, life(1));
   const Refusal refusal = bench.context.expect<ReserveRefused>().message.refusal;
-  CHECK(refusal.code == ErrorCode::unsupported);
-  CHECK(refusal.text.find("bf16") != std::string::npos);
+  CHECK(refusal.code == ErrorCode::unavailable);
+  CHECK(refusal.retry_after_ms > 0);
   CHECK(bench.actor->slots_free() == 4);
 }
 
@@ -404,7 +396,7 @@ TEST_CASE("said twice is done once") {
   bench.hear(kSource, post, routing);
   bench.hear(kSource, adopt, routing);
   bench.hear(kScheduler, bench.make_reserve(1, 40), routing);
-  bench.context.deliver(*bench.actor, kTarget, KvReceived{{1}, 0, true, "", 0});
+  bench.context.deliver(*bench.actor, kTarget, KvReceived{{1}, 0, true, "", 0, 0});
   CHECK(bench.actor->running() == 1);
   CHECK(bench.context.count<Adopted>() == 2);  // scheduler and prefill
   CHECK(bench.context.count<AdoptFailed>() == 0);

@@ -68,6 +68,7 @@ class Cluster {
     info.numerics_id = 5;
     info.model_hash = 99;
     info.geometry = small_geometry();
+    info.placement = single_rank_placement(info.geometry);
     info.capacity = {role == Role::decode ? slots : 0, blocks, 512, 256};
     return info;
   }
@@ -83,6 +84,14 @@ class Cluster {
     alive.insert(who);
     slots_free_[who] = info.capacity.slots;
     blocks_free_[who] = info.capacity.blocks;
+    agree();
+  }
+  // Every worker that was asked agrees to the plans of its pairs.
+  void agree() {
+    while (const auto asked = context.take<Connect>()) {
+      last_connect = asked->message;
+      deliver(asked->envelope.to, Connected{asked->message.pair, asked->message.plan.digest});
+    }
   }
   // One prefill, one decode instance.
   void form() {
@@ -139,6 +148,7 @@ class Cluster {
     last_reserve = sent.message;
     return life;
   }
+  Connect last_connect;
   Reserve last_reserve;
   Run last_run;
 

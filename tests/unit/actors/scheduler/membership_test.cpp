@@ -20,6 +20,7 @@ Register worker(Role role) {
   info.geometry.layers = 2;
   info.geometry.kv_heads = 3;
   info.geometry.head_dim = 8;
+  info.placement = single_rank_placement(info.geometry);
   info.capacity = {role == Role::decode ? 4u : 0u, 100, 1000, 256};
   return info;
 }
@@ -60,22 +61,58 @@ TEST_CASE("another model is refused, and both hashes are named") {
   CHECK(told.join(kPrefill, worker(Role::prefill), 0).outcome == Membership::Join::refused);
 }
 
-TEST_CASE("a KV layout that cannot be handed over is refused when it joins") {
+TEST_CASE("T36, T43: other degrees, block sizes and KV dtypes join; a plan is made once") {
+  Membership members(Limits{}, 0);
+  REQUIRE(members.join(kPrefill, worker(Role::prefill), 0).worker);
+  PlacementOptions options;
+  options.shape = {2, 3, 8};
+  options.query_heads = 9;
+  options.tensor_parallel = 4;
+  options.pipeline_parallel = 2;
+  options.block_tokens = 64;
+  options.dtype = KvDtype::f32;
+  Register other = worker(Role::decode);
+  other.placement = *make_placement(options);
+  other.geometry = other.placement.geometry(0);
+  const Worker* decode = members.join(kDecode, other, 0).worker;
+  REQUIRE(decode);
+  CHECK(members.plan_counters().computed == 1);
+  CHECK(members.plan(*members.at({1, kPrefillSlot}), *decode).exact);  // bf16 fits into f32
+  CHECK(members.join({6, kDecodeSlot, 1}, other, 0).worker);
+  CHECK(members.plan_counters().computed == 1);
+  CHECK(members.plan_counters().hits == 2);
+}
+
+TEST_CASE("T51: a KV layout that no plan can serve is refused when it joins, with a sentence") {
   Membership members(Limits{}, 0);
   REQUIRE(members.join(kPrefill, worker(Role::prefill), 0).worker);
   Register other = worker(Role::decode);
-  other.geometry.dtype = KvDtype::f32;
+  other.geometry.kv_heads = 5;
+  other.placement = single_rank_placement(other.geometry);
   const auto refused = members.join(kDecode, other, 0);
   CHECK(refused.outcome == Membership::Join::refused);
   CHECK(refused.refusal.code == ErrorCode::unsupported);
-  CHECK(contains(refused.refusal.text, "prefill instance on rank 1"));
-  other.geometry = worker(Role::decode).geometry;
-  other.geometry.kv_heads = 5;
-  CHECK(members.join(kDecode, other, 0).outcome == Membership::Join::refused);
+  CHECK(refused.refusal.text ==
+        "no reshard plan with the prefill instance on rank 1: the source's KV cache is 2 layers x "
+        "3 kv-heads x 8, the target's 2 layers x 5 kv-heads x 8: load the same model on both");
   // Two of one role never exchange KV.
   Register second = worker(Role::prefill);
-  second.geometry.dtype = KvDtype::f32;
+  second.geometry.kv_heads = 5;
+  second.placement = single_rank_placement(second.geometry);
   CHECK(members.join({5, kPrefillSlot, 1}, second, 0).outcome == Membership::Join::joined);
+}
+
+TEST_CASE("T39: a placement that says other than the geometry, or is not sound, is refused") {
+  Membership members(Limits{}, 0);
+  Register info = worker(Role::decode);
+  info.placement.dtype = KvDtype::f16;
+  CHECK(contains(members.join(kDecode, info, 0).refusal.text, "first rank of its placement"));
+  info = worker(Role::decode);
+  info.placement.ranks[0].heads.end = 2;
+  CHECK(contains(members.join(kDecode, info, 0).refusal.text,
+                 "its KV placement: no rank of the instance owns kv-head 2 of layer 0"));
+  info.placement.ranks.clear();
+  CHECK(members.join(kDecode, info, 0).outcome == Membership::Join::refused);
 }
 
 TEST_CASE("a capacity of nothing is refused") {

@@ -145,6 +145,10 @@ TEST_CASE("tags begin again before they need more than 30 bits") {
   scheduler.start(context);
   context.deliver(scheduler, kP1, Cluster::registration(Role::prefill, 0, 64));
   context.deliver(scheduler, kD1, Cluster::registration(Role::decode, 4, 64));
+  while (const auto asked = context.take<Connect>()) {
+    context.deliver(scheduler, asked->envelope.to,
+                    Connected{asked->message.pair, asked->message.plan.digest});
+  }
   for (uint64_t id = 1; id <= 2; ++id) {
     context.deliver(scheduler, kGateway, Cluster::ask(40, 4), {{id}, {}, 0, kNever});
   }

@@ -205,6 +205,11 @@ class History {
       case MsgKind::welcome:
         if (worker.beat == 0) worker.beat = 1;
         break;
+      case MsgKind::connect: {
+        const auto asked = body<Connect>(mail);
+        queue(worker, Connected{asked.pair, asked.plan.digest}, {});
+        break;
+      }
       case MsgKind::beat_ack: worker.echo = body<BeatAck>(mail).seq; break;
       case MsgKind::refused:
         kill(worker);

@@ -33,10 +33,9 @@ class KvNetwork {
 
 class FakeMover final : public KvMover {
  public:
-  FakeMover(KvNetwork& network, ScriptedEngine& engine, uint64_t piece_bytes = 256)
-      : network_(network), engine_(engine), piece_bytes_(piece_bytes) {}
+  FakeMover(KvNetwork& network, ScriptedEngine& engine) : network_(network), engine_(engine) {}
 
-  uint64_t piece_bytes_max() const override { return piece_bytes_; }
+  void prepare(std::shared_ptr<const RoutedPlan> plan) override { prepared.push_back(plan); }
   Result<void> expect(const KvTransfer& transfer, ActorId owner) override {
     if (refuse_next > 0) {
       --refuse_next;
@@ -48,7 +47,6 @@ class FakeMover final : public KvMover {
     }
     return {};
   }
-  uint64_t digest(const KvPiece& piece) override { return digest_of(piece.blocks); }
   Result<void> send(const KvTransfer& transfer, ActorId owner) override {
     if (refuse_next > 0) {
       --refuse_next;
@@ -70,10 +68,7 @@ class FakeMover final : public KvMover {
     }
   }
   void drain(const KvTransfer& transfer) override {
-    for (const KvPiece& piece : transfer.pieces) {
-      REQUIRE(piece.bytes == piece.blocks.size() * engine_.geometry().block_bytes());
-      network_.drains.insert(piece.tag);
-    }
+    for (const KvPiece& piece : transfer.pieces) network_.drains.insert(piece.tag);
   }
   void peer_down(uint32_t rank, uint32_t incarnation) override {
     downs.push_back(rank);
@@ -114,11 +109,11 @@ class FakeMover final : public KvMover {
   std::vector<uint32_t> downs;
   std::deque<KvReceived> received;  // completions that were not delivered yet
   std::deque<KvSent> sent;
+  std::vector<std::shared_ptr<const RoutedPlan>> prepared;
 
  private:
   KvNetwork& network_;
   ScriptedEngine& engine_;
-  const uint64_t piece_bytes_;
 };
 
 // Moves the bytes of the send at `index`, if it is received or drained. `corrupt` flips a bit of
@@ -137,9 +132,10 @@ inline bool move_piece(KvNetwork& network, size_t index, FakeMover& source, Scri
       const auto bytes = from.block_bytes(part.piece.blocks[i]);
       std::memcpy(to.block_bytes(target_part.piece.blocks[i]).data(), bytes.data(), bytes.size());
     }
+    const uint64_t sent_digest = source.digest_of(part.piece.blocks);
     if (corrupt) to.block_bytes(target_part.piece.blocks[0])[3] ^= std::byte{1};
     target.received.push_back({target_part.transfer.transfer, target_part.piece.piece, true, "",
-                               target.digest_of(target_part.piece.blocks)});
+                               target.digest_of(target_part.piece.blocks), sent_digest});
     network.receives.erase(receive);
   }
   source.sent.push_back({part.transfer.transfer, part.piece.piece, true, "", 1});

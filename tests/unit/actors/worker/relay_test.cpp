@@ -137,7 +137,7 @@ class Relay {
     options.chunking = pick(2) == 0;
     options.pack_policy = pick(2) == 0 ? PackPolicy::buckets : PackPolicy::token_budget;
     prefill_.actor = std::make_unique<Prefill>(options);
-    welcome(prefill_);
+    welcome(prefill_, KvDirection::send, kTarget);
   }
   void start_decode(uint32_t incarnation) {
     decode_.context = std::make_unique<FakeContext>(ActorId{2, kDecodeSlot, incarnation});
@@ -146,12 +146,17 @@ class Relay {
     options.engine = &decode_.engine;
     options.mover = &decode_.mover;
     decode_.actor = std::make_unique<Decode>(options);
-    welcome(decode_);
+    welcome(decode_, KvDirection::receive, kSource);
   }
   template <class A>
-  void welcome(Host<A>& host) {
+  void welcome(Host<A>& host, KvDirection direction, ActorId peer) {
     host.actor->start(*host.context);
     host.context->deliver(*host.actor, kScheduler, Welcome{1});
+    host.context->deliver(*host.actor, kScheduler, make_connect(host.engine, direction, peer));
+    host.context->template take<Connected>();
+  }
+  PlanDigest plan_digest() const {
+    return plan_reshard(prefill_.engine.placement(), decode_.engine.placement())->digest;
   }
 
   template <class A>
@@ -234,7 +239,7 @@ class Relay {
       reserve.transfer = request.transfer;
       reserve.tag_first = static_cast<uint32_t>(last_transfer_ * 50);
       reserve.source = prefill_.context->self();
-      reserve.source_geometry = prefill_.engine.geometry();
+      reserve.plan = plan_digest();
       reserve.tokens = static_cast<uint32_t>(request.prompt.size() + request.tokens.size());
       send(decode_, reserve, id);
       if (pick(4) == 0) return;
@@ -256,6 +261,7 @@ class Relay {
     run.target = decode_.context->self();
     run.transfer = reserved.transfer;
     run.tag_first = static_cast<uint32_t>(reserved.transfer.value * 50);
+    run.plan = plan_digest();
     run.target_blocks = reserved.blocks;
     run.sampling.seed = request.seed;
     run.stops.max_tokens = request.max_tokens;

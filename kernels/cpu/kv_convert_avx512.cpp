@@ -1,0 +1,1 @@
+#include "kernels/cpu/kv_convert.h"

@@ -1,0 +1,149 @@
+"""Prefill and decode instances that hold KV in different ways: the bits of a cluster whose two sides are alike."""
+
+import os
+import signal
+import tempfile
+import threading
+import unittest
+
+import harness
+from equality_test import outcome, requests
+
+NEW = 12
+
+
+def answers(client):
+    """Every request of equality_test, all at once: what came, and whether each says that it is exact."""
+    streams = [client.submit(**request) for request in requests(NEW)]
+    results = [stream.result for stream in streams]
+    return [outcome(result) for result in results], [result.usage.exact for result in results]
+
+
+def counters(client):
+    return client.status().counters
+
+
+class Pairings(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = harness.tiny_model("--type", "Q4_1")
+        with harness.Cluster(cls.model, ranks=1) as cluster, cluster.client() as client:
+            cls.expected, exact = answers(client)
+            assert all(exact)
+
+    def run_with(self, ranks, *arguments):
+        with harness.Cluster(self.model, ranks=ranks, arguments=arguments) as cluster, cluster.client() as client:
+            got, exact = answers(client)
+            self.assertGreater(counters(client)["pairs_connected"], 0)
+            return got, exact
+
+    def test_T36_T37_T38_tensor_parallel_degrees_in_both_directions(self):
+        for prefill, decode in ((1, 2), (2, 1), (3, 2), (1, 4), (4, 1)):
+            with self.subTest(prefill=prefill, decode=decode):
+                got, exact = self.run_with(1 + prefill + decode, "--prefill-tp", str(prefill), "--decode-tp", str(decode))
+                self.assertEqual(got, self.expected)
+                self.assertTrue(all(exact))
+
+    def test_T44_block_sizes(self):
+        for prefill, decode in ((16, 64), (64, 16), (32, 16)):
+            with self.subTest(prefill=prefill, decode=decode):
+                got, exact = self.run_with(3, "--prefill-block-size", str(prefill), "--decode-block-size", str(decode))
+                self.assertEqual(got, self.expected)
+                self.assertTrue(all(exact))
+
+    def test_T43_a_conversion_that_rounds_says_so_and_one_that_does_not_keeps_quiet(self):
+        got, exact = self.run_with(3, "--prefill-kv-dtype", "f32", "--decode-kv-dtype", "bf16")
+        self.assertEqual([len(result[0]) for result in got], [len(result[0]) for result in self.expected])
+        self.assertFalse(any(exact))
+        got, exact = self.run_with(3, "--prefill-kv-dtype", "bf16", "--decode-kv-dtype", "f32")
+        self.assertTrue(all(exact))
+
+    def test_all_at_once(self):
+        got, exact = self.run_with(6, "--prefill-tp", "2", "--decode-tp", "3", "--prefill-block-size", "32")
+        self.assertEqual(got, self.expected)
+        self.assertTrue(all(exact))
+
+
+LAYOUTS = """
+[[prefill]]
+tensor-parallel = 2
+block-size = 32
+
+[[prefill]]
+block-size = 64
+
+[[decode]]
+tensor-parallel = 2
+
+[[decode]]
+block-size = 32
+"""
+
+
+class LongTrace(unittest.TestCase):
+    """1,000 requests of mixed lengths through two prefill and two decode instances, all of different layouts."""
+
+    REQUESTS = 1000
+    WORKERS = 8
+
+    def request(self, number):
+        length = (1, 15, 16, 17, 31, 33, 64, 90)[number % 8] + number % 5
+        return dict(ids=[(number * 7 + 13 * i) % 509 + 3 for i in range(length)], max_tokens=2 + number % 7,
+                    ignore_eos=True, top_logprobs=0, temperature=0.8, seed=number)  # fmt: skip
+
+    def run_all(self, client, between=lambda number: None):
+        got = [None] * self.REQUESTS
+        numbers = iter(range(self.REQUESTS))
+        lock = threading.Lock()
+        errors = []
+
+        def work():
+            try:
+                while True:
+                    with lock:
+                        number = next(numbers, None)
+                    if number is None:
+                        return
+                    between(number)
+                    result = client.submit(**self.request(number)).result
+                    got[number] = (result.ids, result.logprobs)
+            except Exception as error:  # noqa: BLE001: said below, by the test's own thread
+                errors.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(self.WORKERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(errors, [])
+        return got
+
+    def test_T49_a_decode_rank_is_killed_in_the_middle_and_every_request_has_its_one_right_result(self):
+        model = harness.tiny_model("--type", "Q4_1")
+        with harness.Cluster(model, ranks=1) as cluster, cluster.client() as client:
+            expected = self.run_all(client)
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as layouts:
+            layouts.write(LAYOUTS)
+            layouts.flush()
+            with harness.Cluster(model, ranks=7, arguments=("--cluster", layouts.name)) as cluster:
+                with cluster.client() as client:
+                    victim = cluster.rank_pid(6)
+
+                    def kill(number):
+                        if number == self.REQUESTS // 2:
+                            os.kill(victim, signal.SIGKILL)
+
+                    self.assertEqual(self.run_all(client, kill), expected)
+                    status = client.status()
+                    self.assertEqual(status.counters["deaths"], 1)
+                    # Four pairs of placements, planned once each.
+                    self.assertEqual(status.counters["plans_computed"], 4)
+                    harness.wait_for(lambda: self.at_rest(client.status()), 20, "all pools full")
+
+    def at_rest(self, status):
+        return all(worker.blocks_free == worker.blocks
+                   for worker in status.workers if worker.alive)  # fmt: skip
+
+
+if __name__ == "__main__":
+    unittest.main()

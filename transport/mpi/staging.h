@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace baton {
+
+// A few buffers for packed pieces, made when a pair is connected and as large as its plan says. A
+// piece that finds all of them taken, or its peer's share, waits: a peer that takes nothing in does
+// not keep others from theirs. Owned by the data thread.
+class Staging {
+ public:
+  static constexpr size_t kBuffers = 8;
+  static constexpr uint32_t kPerPeer = 2;  // one is packed while the other moves
+
+  // Buffers have `bytes` bytes from now on, at least; those in use when they come back.
+  void reserve(uint64_t bytes) {
+    if (bytes <= bytes_) return;
+    bytes_ = bytes;
+    for (Buffer& buffer : free_) buffer = make();
+    while (free_.size() + taken_ < kBuffers) free_.push_back(make());
+  }
+  bool available(uint32_t peer) const {
+    const auto held = held_.find(peer);
+    return !free_.empty() && (held == held_.end() || held->second < kPerPeer);
+  }
+
+  struct Buffer {
+    std::unique_ptr<std::byte[]> bytes;
+    uint64_t size = 0;
+    uint32_t peer = 0;
+    std::span<std::byte> span(uint64_t used) const { return {bytes.get(), used}; }
+  };
+  // Precondition: available().
+  Buffer take(uint32_t peer) {
+    Buffer buffer = std::move(free_.back());
+    free_.pop_back();
+    ++taken_;
+    ++held_[peer];
+    buffer.peer = peer;
+    return buffer;
+  }
+  // `given_up`: MPI has not said that it is done with the buffer.
+  void give_back(Buffer buffer, bool given_up) {
+    --taken_;
+    --held_[buffer.peer];
+    if (buffer.size >= bytes_) return free_.push_back(std::move(buffer));
+    free_.push_back(make());
+    if (given_up) (void)buffer.bytes.release();  // it may be read for as long as the process lives
+  }
+
+ private:
+  // Written once, so that no piece waits for the system to find memory.
+  Buffer make() const { return {std::make_unique<std::byte[]>(bytes_), bytes_, 0}; }
+
+  uint64_t bytes_ = 0;
+  size_t taken_ = 0;
+  std::map<uint32_t, uint32_t> held_;  // by peer
+  std::vector<Buffer> free_;
+};
+
+}  // namespace baton
