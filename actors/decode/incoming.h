@@ -32,10 +32,13 @@ struct Incoming {
   ActorId source;
   std::vector<SlotLease> slots;    // one per choice that runs
   uint32_t tokens = 0;             // positions that the transfer brings
+  PrefixNames prefix;              // of their blocks
+  uint32_t hit_blocks = 0;         // leading ones of `blocks`: shares, from the prefix cache
   std::vector<BlockLease> blocks;  // for these, in table order, and those for what is decoded
   std::vector<IncomingPiece> pieces;
   std::optional<Adopt> adopt;
 
+  bool local = false;    // nothing is transferred: Start is awaited
   bool posted = false;   // KvPost has come: the sender's pieces are under way
   bool closing = false;  // not wanted any more; waits for its receives to end
   Micros posted_us = 0;

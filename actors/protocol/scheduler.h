@@ -109,8 +109,10 @@ struct WorkerStatus {
   int64_t beat_age_us = 0;
   uint64_t model_hash = 0;
   std::vector<NamedCount> counters{};  // of the actor, since its life began
+  uint32_t blocks_cached = 0;
   BATON_FIELDS(rank, incarnation, role, host, cores, alive, capacity, slots_free, blocks_free,
-               blocks_quarantined, queued, running, steps, beat_age_us, model_hash, counters)
+               blocks_quarantined, queued, running, steps, beat_age_us, model_hash, counters,
+               blocks_cached)
 };
 
 // Gateway -> scheduler, for a client's status query; correlation is copied to the answer.

@@ -24,6 +24,7 @@ WorkerStatus status_of(const Worker& worker, bool alive, Micros awake_now) {
   status.blocks_quarantined = worker.load.blocks_quarantined;
   status.queued = worker.load.queued;
   status.running = worker.load.running;
+  status.blocks_cached = worker.load.blocks_cached;
   return status;
 }
 
@@ -67,7 +68,9 @@ ClusterReply Scheduler::report(const Context& context) const {
                     {"joined", members_.counters().joined},
                     {"joins_refused", members_.counters().refused},
                     {"deaths", members_.counters().deaths},
-                    {"pauses", c.pauses}};
+                    {"pauses", c.pauses},
+                    {"cached_tokens", c.cached_tokens},
+                    {"local_prefills", c.local_prefills}};
   return reply;
 }
 

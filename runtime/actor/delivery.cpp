@@ -48,6 +48,7 @@ Delivery delivery_of(MsgKind kind) noexcept {
     case MsgKind::release:
     case MsgKind::kv_post:
     case MsgKind::adopt:
+    case MsgKind::start:
     case MsgKind::resend: return kAsked;
     case MsgKind::drained:
     case MsgKind::accepted:

@@ -17,8 +17,8 @@ void plan_decode(const StepBudget& budget, std::span<const uint64_t> rows, bool 
 }
 
 // Tokens of `prompt` that go into a step with `room` left; 0 = it has to wait.
-uint32_t share_of(const WaitingPrompt& prompt, uint32_t room, bool may_cut) {
-  if (prompt.tokens <= room) return prompt.tokens;
+uint32_t share_of(const WaitingPrompt& prompt, uint32_t wanted, uint32_t room, bool may_cut) {
+  if (wanted <= room) return wanted;
   return may_cut && room >= prompt.chunk_min ? room : 0;
 }
 
@@ -37,11 +37,13 @@ StepPlan plan_step(const StepBudget& budget, std::span<const uint64_t> decode_ro
     CHECK(prompt.tokens > 0);
     if (plan.prefill.size() >= budget.prefill_rows_max) break;
     const bool may_cut = plan.prefill.empty() || budget.chunking;
-    const uint32_t share = share_of(prompt, end - plan.tokens, may_cut);
+    const uint32_t wanted =
+        std::min(prompt.tokens, std::max(budget.chunk_tokens_max, prompt.chunk_min));
+    const uint32_t share = share_of(prompt, wanted, end - plan.tokens, may_cut);
     if (share == 0) break;
     plan.prefill.push_back({prompt.key, share});
     plan.tokens += share;
-    if (share < prompt.tokens) break;
+    if (share < wanted) break;
   }
   CHECK(plan.tokens <= budget.tokens_max);
   return plan;

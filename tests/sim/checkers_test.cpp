@@ -30,7 +30,9 @@ const std::vector<Expectation>& expectations() {
       {Sabotage::lose_kv_sent, {"rest"}},           {Sabotage::ignore_cancel, {"cancel"}, true},
       {Sabotage::stop_decoding, {"liveness"}},      {Sabotage::overfill_queue, {"limit"}},
       {Sabotage::write_shared, {"lease"}},          {Sabotage::free_twice, {"lease"}},
-      {Sabotage::mix_choices, {"stream"}},
+      {Sabotage::mix_choices, {"stream"}},          {Sabotage::wrong_cached_block, {"stream"}},
+      {Sabotage::ignore_tenant, {"cache"}},         {Sabotage::overlong_hit, {"cache"}},
+      {Sabotage::evict_in_use, {"lease"}},
   };
   return all;
 }
