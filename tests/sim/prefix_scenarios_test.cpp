@@ -62,9 +62,9 @@ struct Hall {
       CHECK(job.end == JobEnd::done);
       const ExpectedStream expected =
           expect_stream({cluster->model(), &cluster->tokenizer(), plan.context_max}, job.submit,
-                        job.submit.ids, job.submit.sampling.seed);
-      CHECK(job.ids == expected.ids);
-      CHECK(job.logprobs == expected.logprobs);
+                        job.submit.ids, job.submit.sampling.seed, 0);
+      CHECK(job.streams.at(0).ids == expected.ids);
+      CHECK(job.streams.at(0).logprobs == expected.logprobs);
     }
     if (world().run_until([this] { return unrest(*cluster).empty(); }, 60 * kSecond)) return;
     for (const std::string& text : unrest(*cluster)) MESSAGE(text);

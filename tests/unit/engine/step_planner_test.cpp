@@ -62,6 +62,17 @@ TEST_CASE("S9: a long prompt goes in by chunks, and others are packed beside it"
   CHECK(plan_step(chunked, {}, scored).prefill == std::vector<PlannedPrompt>{{1, 30}});
 }
 
+TEST_CASE("a prompt that needs several tokens to advance gets them beside decode rows") {
+  StepBudget b = budget(8, 8, 8);
+  b.prefill_tokens_max = b.prefill_tokens_kept = 1;
+  b.chunking = true;
+  const std::vector<uint64_t> rows = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<WaitingPrompt> scored = {{20, 30, 2}};
+  const StepPlan plan = plan_step(b, rows, scored);
+  CHECK(plan.decode.size() == 6);
+  CHECK(plan.prefill == std::vector<PlannedPrompt>{{20, 2}});
+}
+
 TEST_CASE("with chunking the rest of a step is filled with a piece of the next prompt") {
   StepBudget chunked = budget(64, 0, 8);
   chunked.chunking = true;
