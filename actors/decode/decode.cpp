@@ -42,6 +42,7 @@ Decode::Decode(DecodeOptions options)
       engine_(*options_.engine),
       mover_(*options_.mover),
       pool_(engine_.block_count()),
+      cache_(pool_, pool_.size()),
       joining_(joining_options(options_)),
       plans_(engine_.placement(), KvDirection::receive),
       cancelled_(kCancelledMax),
@@ -108,7 +109,8 @@ Beat Decode::load() const {
   Beat beat;
   beat.step = counters_.steps;
   beat.slots_free = slots_.free();
-  beat.blocks_free = pool_.free();
+  beat.blocks_free = cache_.available();
+  beat.blocks_cached = cache_.blocks();
   beat.blocks_quarantined = quarantined_blocks();
   beat.queued = static_cast<uint32_t>(incoming_.size());
   beat.running = running();
@@ -122,7 +124,11 @@ Beat Decode::load() const {
                    {"copied_blocks", c.copied_blocks},
                    {"preempted", c.preempted},
                    {"set_aside", c.set_aside},
-                   {"paused", c.paused}};
+                   {"paused", c.paused},
+                   {"local_prefills", c.local_prefills},
+                   {"cache_asked", c.cache_asked},
+                   {"cache_hit", c.cache_hit},
+                   {"cache_evicted", cache_.evicted()}};
   return beat;
 }
 
@@ -167,7 +173,7 @@ void Decode::end_lives(Context& context, RequestId request, Epoch epoch) {
 void Decode::lose_dead_sources(Context& context) {
   for (auto place = incoming_.begin(); place != incoming_.end();) {
     const auto current = place++;
-    if (!dead_.covers(current->second.source)) continue;
+    if (current->second.local || !dead_.covers(current->second.source)) continue;
     fail_transfer(context, current,
                   {ErrorCode::worker_lost, "the prefill worker of the request is gone", 0});
   }

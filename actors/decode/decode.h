@@ -24,6 +24,7 @@
 #include "runtime/actor/engine.h"
 #include "runtime/actor/kv_mover.h"
 #include "runtime/engine/block_pool.h"
+#include "runtime/engine/prefix_cache.h"
 #include "runtime/engine/step_planner.h"
 
 namespace baton {
@@ -31,8 +32,8 @@ namespace baton {
 // What a decode actor says and hears besides its public protocol: completions and the runtime's
 // own messages.
 using DecodeMessages =
-    MessageList<Reserve, Release, Cancel, KvPost, KvNack, Adopt, TokensAck, Resend,  // peers
-                Welcome, Refused, Connect, BeatAck, PeerDown, Drain,                 // scheduler
+    MessageList<Reserve, Start, Release, Cancel, KvPost, KvNack, Adopt, TokensAck, Resend,  // peers
+                Welcome, Refused, Connect, BeatAck, PeerDown, Drain,  // scheduler
                 StepDone, KvReceived, Timer, LinkUp, LinkDown, Undeliverable, ActorDown>;
 
 struct DecodeOptions {
@@ -71,6 +72,9 @@ struct DecodeCounters {
   uint64_t set_aside = 0;      // choices that gave their blocks to others of their request
   uint64_t stale = 0;          // messages for a life that is over
   uint64_t leases_expired = 0;
+  uint64_t cache_asked = 0;     // positions that the prefix cache was asked for
+  uint64_t cache_hit = 0;       // of those, the ones that it had
+  uint64_t local_prefills = 0;  // prompts that were computed here
 };
 
 // Receives prompts' KV blocks and decodes from them: all running sequences go one token further
@@ -89,6 +93,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   void start(Context& context) override;
 
   void on(Context&, const Envelope&, Reserve&);
+  void on(Context&, const Envelope&, Start&);
   void on(Context&, const Envelope&, Release&);
   void on(Context&, const Envelope&, Cancel&);
   void on(Context&, const Envelope&, KvPost&);
@@ -112,7 +117,8 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
 
   const DecodeCounters& counters() const { return counters_; }
   const Joining& joining() const { return joining_; }
-  uint32_t blocks_free() const { return pool_.free(); }
+  uint32_t blocks_free() const { return cache_.available(); }
+  uint32_t blocks_cached() const { return cache_.blocks(); }
   uint32_t slots_free() const { return slots_.free(); }
   size_t reservations() const { return incoming_.size(); }
   size_t streams() const { return retained_.size(); }
@@ -148,6 +154,9 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   // ---- reservations.cpp: taken and given back
   std::optional<Refusal> refuse_now(const Envelope& from, const Reserve& wanted) const;
   std::optional<Refusal> find_fault(const Reserve& wanted) const;
+  Result<void> take_blocks(Incoming& incoming, const Reserve& wanted);
+  Result<void> post_receives(Context& context, Incoming& incoming,
+                             const std::vector<BlockId>& blocks, uint32_t tag_first);
   Result<Reserved> reserve(Context& context, const Envelope& from, const Reserve& wanted);
   bool runs(TransferId transfer) const;
   std::optional<uint32_t> slot_of(RequestId request, uint32_t choice, Epoch epoch) const;
@@ -167,6 +176,10 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   void activate(Context& context, Incoming& incoming);
   void start_sequence(const Incoming& incoming, size_t index, uint64_t age);
   void share_out(Incoming& incoming, const std::vector<uint32_t>& slots);
+  void start_keeping(Sequence& sequence, const PrefixNames& names, uint64_t weights_version);
+  std::optional<Refusal> find_fault(const Incoming& incoming, const Start& start) const;
+  void start_local(Context& context, Incoming& incoming, Start& start);
+  void report_local(Context& context, Sequence& sequence);
   void end_at_once(Context& context, const Incoming& incoming);
 
   // ---- decode_step.cpp: the loop
@@ -185,6 +198,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   // ---- decode_blocks.cpp: which blocks a sequence has, and who makes room
   bool grow(Context& context, uint32_t slot);
   bool shared(BlockId block) const;
+  void keep_blocks(Sequence& sequence);
   std::optional<BlockLease> take_block(Context& context, uint32_t slot);
   bool make_room(Context& context, uint32_t needy);
   bool make_room_among_choices(Context& context, uint32_t needy);
@@ -207,6 +221,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   Engine& engine_;
   KvMover& mover_;
   BlockPool pool_;  // before all that holds leases on it
+  PrefixCache cache_;
   EarlierLife earlier_;
   Joining joining_;
   PlanBook plans_;

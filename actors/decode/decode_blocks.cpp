@@ -1,6 +1,7 @@
 // Which blocks a sequence has, which of them are its own, and who makes room when there are none.
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "actors/decode/decode.h"
@@ -47,12 +48,13 @@ bool Decode::grow(Context& context, uint32_t slot) {
   return true;
 }
 
-// Others read the block too. Those that only wait to copy it will have done so before it is
+// Others read the block too; the prefix cache does not, nor is a block that it has ever written.
+// Those that only wait to copy it will have done so before it is
 // written.
 bool Decode::shared(BlockId block) const {
   const auto waiting = std::count_if(copies_.begin(), copies_.end(),
                                      [&](const Copy& copy) { return copy.from.id() == block; });
-  return pool_.references(block) > static_cast<uint32_t>(waiting) + 1;
+  return pool_.users(block) > static_cast<uint32_t>(waiting) + 1;
 }
 
 std::optional<BlockLease> Decode::take_block(Context& context, uint32_t slot) {
@@ -63,7 +65,7 @@ std::optional<BlockLease> Decode::take_block(Context& context, uint32_t slot) {
       spare.pop_back();
       return block;
     }
-    std::vector<BlockLease> block = pool_.take(1);
+    std::vector<BlockLease> block = cache_.take(1);
     if (!block.empty()) return std::move(block[0]);
     if (!make_room(context, slot)) return std::nullopt;
   }
@@ -113,6 +115,25 @@ bool Decode::make_room_among_choices(Context& context, uint32_t needy) {
   return false;
 }
 
+// The full blocks that are computed, for sequences that begin alike. While the prompt is scored,
+// the last position of a chunk is computed twice.
+void Decode::keep_blocks(Sequence& sequence) {
+  if (sequence.prefix_root == PrefixHash{} || sequence.scoring) return;
+  const uint32_t block_tokens = engine_.geometry().block_tokens;
+  const size_t full = sequence.computed / block_tokens;
+  if (full <= sequence.kept_blocks) return;
+  std::vector<PrefixHash>& names = sequence.names;
+  while (names.size() < full) {
+    const auto block =
+        std::span(sequence.tokens).subspan(names.size() * block_tokens, block_tokens);
+    names.push_back(prefix_next(names.empty() ? sequence.prefix_root : names.back(), block));
+  }
+  if (cache_.keep(std::span(names).first(full), sequence.blocks, sequence.kept_blocks)) {
+    sequence.block_table = block_ids(sequence.blocks);
+  }
+  sequence.kept_blocks = full;
+}
+
 // Gives back what only this sequence uses.
 void Decode::set_aside(Sequence& sequence) {
   CHECK(!sequence.in_step);
@@ -124,6 +145,7 @@ void Decode::set_aside(Sequence& sequence) {
   sequence.blocks.resize(kept);
   sequence.block_table.resize(kept);
   sequence.computed = std::min(sequence.computed, kept * engine_.geometry().block_tokens);
+  sequence.kept_blocks = std::min<size_t>(sequence.kept_blocks, kept);
   if (!sequence.scoring) return;
   sequence.scores = {};
   sequence.computed = 0;

@@ -105,7 +105,7 @@ void Decode::send_freed(Context& context, Freed freed) {
   freed.blocks.clear();
   slots_.give_back(freed.slot);
   context.send(joining_.scheduler(),
-               SlotFreed{freed.slot, freed.choice, slots_.free(), pool_.free(), freed.finish},
+               SlotFreed{freed.slot, freed.choice, slots_.free(), cache_.available(), freed.finish},
                {freed.request, freed.epoch, 0, kNever});
 }
 

@@ -192,6 +192,8 @@ void Decode::take_result(Context& context, RowResult& result) {
   const bool last = sequence.in_step_tokens == sequence.missing();
   sequence.computed += sequence.in_step_tokens;
   if (sequence.scoring) take_scores(context, sequence, result);
+  keep_blocks(sequence);
+  if (last && sequence.local) report_local(context, sequence);
   if (!last) return;
   if (sequence.only_scores()) return break_off(context, sequence, Finish::length);
   RowSample& chosen = result.samples.at(0);

@@ -35,10 +35,13 @@ struct Incoming {
   std::shared_ptr<const RoutedPlan> plan;  // from the source; the mover's thread uses it too
   uint32_t tokens = 0;                     // positions that are here when it has come
   uint32_t from_token = 0;                 // positions that were here before
+  PrefixNames prefix;                      // of their blocks
+  uint32_t hit_blocks = 0;         // leading ones of `blocks`: shares, from the prefix cache
   std::vector<BlockLease> blocks;  // for these, in table order, and those for what is decoded
   std::vector<IncomingPiece> pieces;
   std::optional<Adopt> adopt;
 
+  bool local = false;    // nothing is transferred: Start is awaited
   bool posted = false;   // KvPost has come: the sender's pieces are under way
   bool closing = false;  // not wanted any more; waits for its receives to end
   Micros posted_us = 0;

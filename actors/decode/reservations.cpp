@@ -1,6 +1,8 @@
 // Reservations: how they are taken, and how they are given back.
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "actors/decode/decode.h"
@@ -52,10 +54,10 @@ std::optional<Refusal> Decode::refuse_now(const Envelope& from, const Reserve& w
   if (joining_.draining() || !earlier_.over()) {
     return Refusal{ErrorCode::unavailable, "this decode instance takes no new requests", again};
   }
-  if (dead_.covers(wanted.source)) {
+  if (wanted.has_source() && dead_.covers(wanted.source)) {
     return Refusal{ErrorCode::unavailable, "the prefill worker of the request is gone", again};
   }
-  if (!plans_.find(wanted.plan)) {
+  if (wanted.has_source() && !plans_.find(wanted.plan)) {
     return Refusal{
         ErrorCode::unavailable,
         "this decode instance was not connected with the prefill instance of the request", again};
@@ -126,6 +128,40 @@ void Decode::on(Context& context, const Envelope& from, Reserve& wanted) {
   context.send(joining_.scheduler(), ReserveRefused{wanted.transfer, std::move(*refusal)}, routing);
 }
 
+// Shares of what the prefix cache has of it, and blocks for the rest and for what each choice
+// writes first; all or nothing. The last position is always missing, so that there is a transfer.
+Result<void> Decode::take_blocks(Incoming& incoming, const Reserve& wanted) {
+  const KvGeometry& geometry = engine_.geometry();
+  const std::span<const PrefixHash> names = wanted.prefix.blocks;
+  const size_t most = (wanted.tokens - 1) / geometry.block_tokens;
+  if (wanted.prefix.named()) {
+    incoming.blocks = cache_.find(names.first(std::min(most, names.size())));
+  }
+  incoming.prefix = wanted.prefix;
+  incoming.hit_blocks = static_cast<uint32_t>(incoming.blocks.size());
+  const uint32_t needed =
+      blocks_of(wanted, geometry, engine_.context_max(), pool_.size()) - incoming.hit_blocks;
+  std::vector<BlockLease> rest = cache_.take(needed);
+  if (rest.empty()) {
+    return Error{ErrorCode::busy, "the request needs " + std::to_string(needed) +
+                                      " KV blocks, of which " + std::to_string(cache_.available()) +
+                                      " are free"};
+  }
+  std::move(rest.begin(), rest.end(), std::back_inserter(incoming.blocks));
+  if (wanted.prefix.named()) counters_.cache_asked += wanted.tokens;
+  counters_.cache_hit += incoming.hit_blocks * geometry.block_tokens;
+  return {};
+}
+
+Result<void> Decode::post_receives(Context& context, Incoming& incoming,
+                                   const std::vector<BlockId>& blocks, uint32_t tag_first) {
+  for (KvPiece& piece : divide_pieces(*incoming.plan, KvDirection::receive, incoming.from_token,
+                                      incoming.tokens, blocks, tag_first)) {
+    incoming.pieces.emplace_back().expected = std::move(piece);
+  }
+  return mover_.expect(incoming.as_transfer(), context.self());
+}
+
 // Takes the slots, the blocks for the transfer and for what each choice writes first, and posts the
 // receives; all of it or nothing.
 Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const Reserve& wanted) {
@@ -135,14 +171,9 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
                  std::to_string(slots_.free()) + " of " + std::to_string(slots_.size()) +
                      " slots are free, the request needs " + std::to_string(wanted.n)};
   }
-  const uint32_t needed = blocks_of(wanted, geometry, engine_.context_max(), pool_.size());
+  const uint32_t available = cache_.available();
   Incoming incoming;
-  incoming.blocks = pool_.take(needed);
-  if (incoming.blocks.empty()) {
-    return Error{ErrorCode::busy, "the request needs " + std::to_string(needed) +
-                                      " KV blocks, of which " + std::to_string(pool_.free()) +
-                                      " are free"};
-  }
+  if (const Result<void> taken = take_blocks(incoming, wanted); !taken.ok()) return taken.error();
   incoming.transfer = wanted.transfer;
   incoming.request = from.request;
   incoming.epoch = from.epoch;
@@ -150,23 +181,25 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
   incoming.plan = plans_.find(wanted.plan);
   incoming.tokens = wanted.tokens;
   incoming.progress_us = context.now();
-  std::vector<BlockId> blocks = block_ids(incoming.blocks);
-  blocks.resize(geometry.blocks_for(wanted.tokens));
-  for (KvPiece& piece : divide_pieces(*incoming.plan, KvDirection::receive, incoming.from_token,
-                                      incoming.tokens, blocks, wanted.tag_first)) {
-    incoming.pieces.emplace_back().expected = std::move(piece);
+  incoming.from_token = incoming.hit_blocks * geometry.block_tokens;
+  incoming.local = wanted.tokens - incoming.from_token <= wanted.local_tokens;
+  std::vector<BlockId> blocks;
+  if (!incoming.local) {
+    blocks = block_ids(incoming.blocks);
+    blocks.resize(geometry.blocks_for(wanted.tokens));
+    const Result<void> posted = post_receives(context, incoming, blocks, wanted.tag_first);
+    if (!posted.ok()) return posted.error();
+    blocks.erase(blocks.begin(), blocks.begin() + incoming.hit_blocks);
   }
-  const Result<void> posted = mover_.expect(incoming.as_transfer(), context.self());
-  if (!posted.ok()) return posted.error();
   while (incoming.slots.size() < wanted.n) incoming.slots.push_back(*slots_.take());
 
   Reserved reserved;
   reserved.transfer = wanted.transfer;
   reserved.slots = incoming.slots;
-  const uint32_t hit_blocks = incoming.from_token / geometry.block_tokens;
-  reserved.blocks.assign(blocks.begin() + hit_blocks, blocks.end());
+  reserved.blocks = std::move(blocks);
   reserved.hit_tokens = incoming.from_token;
-  reserved.blocks_held = needed;
+  reserved.blocks_held = available - cache_.available();
+  reserved.local = incoming.local;
   incoming_.emplace(wanted.transfer, std::move(incoming));
   return reserved;
 }
@@ -192,7 +225,7 @@ void Decode::fail_transfer(Context& context, Transfers::iterator place, const Re
   ++counters_.transfers_failed;
   const AdoptFailed failed{incoming.transfer, refusal};
   context.send(joining_.scheduler(), failed, routing_of(incoming));
-  context.send(incoming.source, failed, routing_of(incoming));
+  if (!incoming.local) context.send(incoming.source, failed, routing_of(incoming));
   close(context, place);
 }
 
@@ -207,7 +240,7 @@ void Decode::close(Context& context, Transfers::iterator place) {
 void Decode::finish_closing(Context& context, Transfers::iterator place) {
   Incoming& incoming = place->second;
   if (incoming.pieces_open() > 0) return;
-  if (!incoming.posted) {
+  if (!incoming.posted && !incoming.local) {
     withdrawn_.note(incoming.transfer, incoming.withdrawn());
   }
   std::vector<Freed> freed;

@@ -7,6 +7,7 @@
 #include "actors/protocol/gateway.h"
 #include "runtime/actor/engine.h"
 #include "runtime/base/ids.h"
+#include "runtime/base/time.h"
 #include "runtime/engine/block_pool.h"
 
 namespace baton {
@@ -36,8 +37,14 @@ struct Sequence {
   bool scoring = false;              // the prompt's log-probabilities are collected here
   PromptScores scores;               // so far
   std::vector<RowSample> unchecked;  // the last of `tokens`: chosen, but not held against `stops`
-  bool in_step = false;              // the step under way may write its blocks
-  uint32_t in_step_tokens = 0;       // positions that it completes
+  PrefixHash prefix_root;            // zero: nothing of it is kept for others
+  std::vector<PrefixHash> names;     // of its full blocks, as far as they are known
+  size_t kept_blocks = 0;            // that the prefix cache has been given
+  bool local = false;                // its prompt is computed here, and that has not been reported
+  Micros started_us = 0;
+  Usage usage;                  // of its request, while local
+  bool in_step = false;         // the step under way may write its blocks
+  uint32_t in_step_tokens = 0;  // positions that it completes
 
   uint32_t size() const { return static_cast<uint32_t>(tokens.size()); }
   uint32_t missing() const { return size() - computed; }

@@ -1,5 +1,7 @@
 // From a hand-off record to running sequences: one per choice, which share the prompt's blocks.
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "actors/decode/decode.h"
@@ -27,6 +29,9 @@ void Decode::activate(Context& context, Incoming& incoming) {
     started.push_back(incoming.slots[i].slot.value);
   }
   share_out(incoming, started);
+  for (const uint32_t slot : started) {
+    start_keeping(*sequences_[slot], incoming.prefix, adopt.weights_version);
+  }
   Usage usage = adopt.usage;
   usage.decode_rank = context.self().rank;
   usage.transfer_us = incoming.posted ? context.now() - incoming.posted_us : 0;
@@ -34,6 +39,13 @@ void Decode::activate(Context& context, Incoming& incoming) {
   context.send(joining_.scheduler(), adopted, routing);
   context.send(incoming.source, adopted, routing);
   end_at_once(context, incoming);
+}
+
+// What came is kept from the start, what is computed here as it fills blocks.
+void Decode::start_keeping(Sequence& sequence, const PrefixNames& names, uint64_t weights_version) {
+  if (!names.named() || names.weights_version != weights_version) return;
+  sequence.prefix_root = names.root;
+  keep_blocks(sequence);
 }
 
 void Decode::start_sequence(const Incoming& incoming, size_t index, uint64_t age) {
@@ -78,6 +90,106 @@ void Decode::share_out(Incoming& incoming, const std::vector<uint32_t>& slots) {
     }
     --sharers;
   }
+}
+
+std::optional<Refusal> Decode::find_fault(const Incoming& incoming, const Start& start) const {
+  const size_t committed = start.committed.empty() ? 0 : start.committed[0].size();
+  if (incoming.slots.size() != 1 || start.committed.size() > 1) {
+    return Refusal{ErrorCode::unsupported,
+                   "the request asks for several choices, but a prompt that is computed here is "
+                   "answered once; ask for n = 1",
+                   0};
+  }
+  if (start.ids.empty() || start.ids.size() + committed != incoming.tokens) {
+    return Refusal{ErrorCode::bad_frame,
+                   "the prompt and what is committed have " +
+                       std::to_string(start.ids.size() + committed) +
+                       " tokens, the reservation has " + std::to_string(incoming.tokens),
+                   0};
+  }
+  if (start.sampling.prompt_logprobs >= 0 && incoming.hit_blocks > 0) {
+    return Refusal{ErrorCode::internal,
+                   "a prompt that is to be scored was looked up in the prefix cache", 0};
+  }
+  const auto vocabulary = static_cast<TokenId>(engine_.vocabulary());
+  const auto known = [&](TokenId id) { return id >= 0 && id < vocabulary; };
+  if (!std::all_of(start.ids.begin(), start.ids.end(), known)) {
+    return Refusal{ErrorCode::invalid_argument,
+                   "a token id is not in [0, " + std::to_string(vocabulary) + ")", 0};
+  }
+  return std::nullopt;
+}
+
+// Nothing comes from elsewhere: the prompt is computed here, beside what decodes.
+void Decode::on(Context& context, const Envelope& from, Start& start) {
+  const auto place = incoming_.find(start.transfer);
+  if (place == incoming_.end() || place->second.closing || !place->second.local ||
+      place->second.epoch != from.epoch) {
+    ++counters_.stale;
+    if (runs(start.transfer)) return;  // said twice
+    return context.send(
+        joining_.scheduler(),
+        AdoptFailed{start.transfer,
+                    {ErrorCode::not_found, "the reservation is not here (any more)", 0}},
+        {from.request, from.epoch, from.correlation, kNever});
+  }
+  if (std::optional<Refusal> fault = find_fault(place->second, start)) {
+    fail_transfer(context, place, *fault);
+  } else {
+    start_local(context, place->second, start);
+    incoming_.erase(place);
+  }
+  settle(context);
+}
+
+void Decode::start_local(Context& context, Incoming& incoming, Start& start) {
+  ++counters_.local_prefills;
+  const uint32_t block_tokens = engine_.geometry().block_tokens;
+  std::optional<Sequence>& place = sequences_[incoming.slots[0].slot.value];
+  CHECK(!place);
+  Sequence& sequence = place.emplace();
+  sequence.request = incoming.request;
+  sequence.epoch = incoming.epoch;
+  sequence.gateway = start.gateway;
+  sequence.transfer = incoming.transfer;
+  sequence.slot = incoming.slots[0];
+  sequence.age = ++last_age_;
+  sequence.tokens = std::move(start.ids);
+  sequence.prompt_tokens = sequence.size();
+  if (!start.committed.empty()) {
+    sequence.tokens.insert(sequence.tokens.end(), start.committed[0].begin(),
+                           start.committed[0].end());
+  }
+  sequence.computed = incoming.hit_blocks * block_tokens;
+  sequence.kept_blocks = incoming.hit_blocks;
+  sequence.sampling = std::move(start.sampling);
+  sequence.stops = std::move(start.stops);
+  sequence.scoring = sequence.sampling.prompt_logprobs >= 0;
+  const auto first_spare = incoming.blocks.begin() + engine_.geometry().blocks_for(incoming.tokens);
+  std::move(first_spare, incoming.blocks.end(), std::back_inserter(sequence.spare));
+  incoming.blocks.erase(first_spare, incoming.blocks.end());
+  sequence.blocks = std::move(incoming.blocks);
+  sequence.block_table = block_ids(sequence.blocks);
+  start_keeping(sequence, incoming.prefix, options_.weights_version);
+  retained_.open(sequence.request, 0, sequence.epoch, sequence.gateway, sequence.generated());
+
+  sequence.local = true;
+  sequence.started_us = context.now();
+  sequence.usage = std::move(start.usage);
+  sequence.usage.prefill_rank = sequence.usage.decode_rank = context.self().rank;
+  sequence.usage.prompt_tokens = sequence.prompt_tokens;
+  sequence.usage.cached_tokens = std::min(sequence.computed, sequence.prompt_tokens);
+  sequence.usage.weights_version = options_.weights_version;
+  context.send(joining_.scheduler(), Adopted{sequence.transfer, sequence.usage},
+               {sequence.request, sequence.epoch, 0, kNever});
+}
+
+// The prompt is computed: how long that took is known now.
+void Decode::report_local(Context& context, Sequence& sequence) {
+  sequence.local = false;
+  sequence.usage.prefill_us = context.now() - sequence.started_us;
+  context.send(joining_.scheduler(), Adopted{sequence.transfer, sequence.usage},
+               {sequence.request, sequence.epoch, 0, kNever});
 }
 
 // Choices that were finished with the token that prefill sampled need no slot.

@@ -127,7 +127,13 @@ void Prefill::on(Context& context, const Envelope& from, Run& run) {
   job.deadline_us = deadline_after(context.now(), from.remaining_us);
   job.plan = plans_.find(run.plan);
   job.run = std::move(run);
-  packer_.add({job.run.transfer.value, job.length(), job.arrived_us});
+  const uint32_t block_tokens = engine_.geometry().block_tokens;
+  if (job.run.prefix.named() && job.run.prefix.weights_version == options_.weights_version) {
+    job.names = prefix_chain(job.run.prefix.root, job.tokens, block_tokens);
+  }
+  // What is cached now; when its turn comes it may be more, or less.
+  const auto cached = static_cast<uint32_t>(cache_.peek(job.reusable(block_tokens)));
+  packer_.add({job.run.transfer.value, job.length() - cached * block_tokens, job.arrived_us});
   settle(context);
 }
 

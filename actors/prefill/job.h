@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "actors/protocol/gateway.h"
@@ -27,9 +29,12 @@ struct PrefillJob {
   Run run;
   JobPhase phase = JobPhase::waiting;
 
-  std::vector<TokenId> tokens;  // prompt, then what the client already has of a single choice
-  uint32_t done = 0;            // positions that are computed
-  bool in_step = false;         // the engine may still write its blocks
+  std::vector<TokenId> tokens;    // prompt, then what the client already has of a single choice
+  uint32_t done = 0;              // positions that are computed, or came from the prefix cache
+  uint32_t cached = 0;            // those that came from it
+  std::vector<PrefixHash> names;  // of its full blocks; empty if they have none
+  size_t kept = 0;                // blocks that the cache has been given
+  bool in_step = false;           // the engine may still write its blocks
   std::vector<BlockLease> blocks;
   PromptScores scores;            // collected over the chunks
   std::vector<TokenEntry> first;  // per choice: the token that was sampled here, if one was
@@ -45,6 +50,12 @@ struct PrefillJob {
   uint32_t prompt_length() const { return static_cast<uint32_t>(run.ids.size()); }
   uint32_t committed() const { return length() - prompt_length(); }
   bool wants_scores() const { return run.sampling.prompt_logprobs >= 0; }
+  // Blocks that a cache may provide: the last token is always computed, for its logits. Scores need
+  // all of them.
+  std::span<const PrefixHash> reusable(uint32_t block_tokens) const {
+    const size_t most = wants_scores() ? 0 : (length() - 1) / block_tokens;
+    return std::span(names).first(std::min(most, names.size()));
+  }
   // Only the prompt is asked for (or nothing is left to generate): no token is sampled.
   bool only_scores() const { return committed() >= run.stops.max_tokens; }
   // Of several choices, those that have tokens go on from them on the decode side.

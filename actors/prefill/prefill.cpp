@@ -57,6 +57,7 @@ Prefill::Prefill(PrefillOptions options)
       engine_(*options_.engine),
       mover_(*options_.mover),
       pool_(engine_.block_count()),
+      cache_(pool_, pool_.size()),
       joining_(joining_options(options_)),
       plans_(engine_.placement(), KvDirection::send),
       cancelled_(kCancelledMax),
@@ -246,7 +247,8 @@ void Prefill::on(Context& context, const Envelope&, Timer& timer) {
 Beat Prefill::load() const {
   Beat beat;
   beat.step = counters_.steps;
-  beat.blocks_free = pool_.free();
+  beat.blocks_free = cache_.available();
+  beat.blocks_cached = cache_.blocks();
   beat.blocks_quarantined = quarantined_blocks();
   for (const auto& [transfer, job] : jobs_) {
     if (job.phase == JobPhase::waiting) ++beat.queued;
@@ -262,7 +264,10 @@ Beat Prefill::load() const {
                    {"packs_ending", packs(FlushReason::ending)},
                    {"packs_alone", packs(FlushReason::alone)},
                    {"handed_over", c.handed_over},
-                   {"finished_here", c.finished_here}};
+                   {"finished_here", c.finished_here},
+                   {"cache_asked", c.cache_asked},
+                   {"cache_hit", c.cache_hit},
+                   {"cache_evicted", cache_.evicted()}};
   return beat;
 }
 

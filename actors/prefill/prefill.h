@@ -23,6 +23,7 @@
 #include "runtime/actor/engine.h"
 #include "runtime/actor/kv_mover.h"
 #include "runtime/engine/block_pool.h"
+#include "runtime/engine/prefix_cache.h"
 #include "runtime/engine/step_planner.h"
 
 namespace baton {
@@ -41,9 +42,10 @@ struct PrefillOptions {
   Engine* engine = nullptr;  // outlives the actor
   KvMover* mover = nullptr;  // outlives the actor
   PackPolicy pack_policy = PackPolicy::buckets;
-  std::vector<uint32_t> prefill_lengths;  // empty: auto_prefill_lengths(); otherwise checked
-  bool chunking = false;                  // cut prompts to fill steps (see StepBudget)
-  size_t queue_max = 256;                 // prompts that wait here; more are refused with busy
+  std::vector<uint32_t> prefill_lengths;   // empty: auto_prefill_lengths(); otherwise checked
+  bool chunking = false;                   // cut prompts to fill steps (see StepBudget)
+  uint32_t chunk_tokens_max = UINT32_MAX;  // of one prompt in one step
+  size_t queue_max = 256;                  // prompts that wait here; more are refused with busy
   uint64_t weights_version = 0;
   std::string host;
   std::string cores;
@@ -60,6 +62,8 @@ struct PrefillCounters {
   uint64_t failed = 0;  // PrefillFailed
   uint64_t handed_over = 0;
   uint64_t finished_here = 0;  // ended with the first token, no transfer
+  uint64_t cache_asked = 0;    // positions of prompts that the prefix cache was asked for
+  uint64_t cache_hit = 0;      // of those, the ones that it had
 };
 
 // Computes prompts and hands their KV blocks to a decode actor. Owns the pool of its engine's
@@ -97,7 +101,8 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
 
   const PrefillCounters& counters() const { return counters_; }
   const Joining& joining() const { return joining_; }
-  uint32_t blocks_free() const { return pool_.free(); }
+  uint32_t blocks_free() const { return cache_.available(); }
+  uint32_t blocks_cached() const { return cache_.blocks(); }
   size_t jobs() const { return jobs_.size(); }
 
  private:
@@ -131,6 +136,8 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   bool next_pack(Context& context);
   void drop_expired(Context& context);
   std::vector<WaitingPrompt> runnable();
+  bool take_blocks(PrefillJob& job);
+  void keep_blocks(PrefillJob& job);
   uint32_t chunk_start(const PrefillJob& job) const;
   void submit(Context& context, const StepPlan& plan);
   BatchRow make_row(TransferId transfer, PrefillJob& job, uint32_t tokens);
@@ -150,6 +157,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   Engine& engine_;
   KvMover& mover_;
   BlockPool pool_;  // before all that holds leases on it
+  PrefixCache cache_;
   EarlierLife earlier_;
   Joining joining_;
   PlanBook plans_;

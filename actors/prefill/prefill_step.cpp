@@ -1,6 +1,8 @@
 // Packs become steps, and results become first tokens.
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "actors/prefill/prefill.h"
@@ -20,6 +22,7 @@ void Prefill::pump(Context& context) {
     budget.tokens_max = packer_.step_tokens_max();
     budget.prefill_rows_max = static_cast<uint32_t>(options_.limits.prompts_per_pack_max);
     budget.chunking = options_.chunking;
+    budget.chunk_tokens_max = options_.chunk_tokens_max;
     const StepPlan plan = plan_step(budget, {}, prompts);
     CHECK(!plan.empty());
     return submit(context, plan);
@@ -55,14 +58,38 @@ std::vector<WaitingPrompt> Prefill::runnable() {
   std::vector<WaitingPrompt> prompts;
   for (const TransferId transfer : pack_) {
     PrefillJob& job = jobs_.at(transfer);
-    if (job.blocks.empty()) {
-      job.blocks = pool_.take(engine_.geometry().blocks_for(job.length()));
-      if (job.blocks.empty()) break;
-    }
+    if (job.blocks.empty() && !take_blocks(job)) break;
     const uint32_t start = chunk_start(job);
     prompts.push_back({transfer.value, job.length() - start, job.done - start + 1});
   }
   return prompts;
+}
+
+// Shares of what the cache has of the prompt's beginning, and blocks for the rest; all or nothing.
+bool Prefill::take_blocks(PrefillJob& job) {
+  const KvGeometry& geometry = engine_.geometry();
+  const auto reusable = job.reusable(geometry.block_tokens);
+  std::vector<BlockLease> blocks = cache_.find(reusable);
+  const auto hit = static_cast<uint32_t>(blocks.size());
+  std::vector<BlockLease> rest = cache_.take(geometry.blocks_for(job.length()) - hit);
+  if (rest.empty()) return false;
+  std::move(rest.begin(), rest.end(), std::back_inserter(blocks));
+  job.blocks = std::move(blocks);
+  job.kept = hit;
+  job.done = job.cached = hit * geometry.block_tokens;
+  if (!job.names.empty()) counters_.cache_asked += job.length();
+  counters_.cache_hit += job.cached;
+  return true;
+}
+
+// The full blocks that are computed, for prompts that begin alike. A job with scores computes the
+// last position of a chunk twice, so its blocks are kept when all of it is done.
+void Prefill::keep_blocks(PrefillJob& job) {
+  if (job.wants_scores() && job.done < job.length()) return;
+  const size_t full =
+      std::min<size_t>(job.done / engine_.geometry().block_tokens, job.names.size());
+  cache_.keep(std::span(job.names).first(full), job.blocks, std::min(job.kept, full));
+  job.kept = full;
 }
 
 // Log-probabilities of a chunk's first token come from the logits of the one before it, so that
@@ -147,6 +174,7 @@ void Prefill::take_result(Context& context, const StepRow& row, RowResult* resul
   }
   if (job.wants_scores()) collect_scores(job, *result);
   job.done = chunk_start(job) + row.tokens;
+  keep_blocks(job);
   if (job.done < job.length()) {
     job.phase = JobPhase::waiting;  // it is still a member of the pack
     return;
@@ -219,6 +247,7 @@ void Prefill::make_first(PrefillJob& job, RowResult& result) {
 Usage Prefill::usage_of(Context& context, const PrefillJob& job) const {
   Usage usage = job.run.usage;
   usage.prompt_tokens = job.prompt_length();
+  usage.cached_tokens = std::min(job.cached, job.prompt_length());
   usage.completion_tokens = 0;
   for (const TokenEntry& first : job.first) {
     usage.completion_tokens += first.seq + (first.has_token ? 1 : 0);

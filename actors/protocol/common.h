@@ -7,6 +7,7 @@
 #include "runtime/actor/message.h"
 #include "runtime/actor/sampling.h"
 #include "runtime/base/result.h"
+#include "runtime/layout/prefix_hash.h"
 
 namespace baton {
 
@@ -45,6 +46,17 @@ struct NamedCount {
   std::string name;
   uint64_t value = 0;
   BATON_FIELDS(name, value)
+};
+
+// How the KV blocks of a request are named for prefix caches. Without a root they have no names:
+// nothing is looked up for it and nothing of it is kept.
+struct PrefixNames {
+  PrefixHash root;
+  uint64_t weights_version = 0;    // the names hold for KV that was computed with these weights
+  std::vector<PrefixHash> blocks;  // of its full blocks, in the block size of the receiver
+  BATON_FIELDS(root, weights_version, blocks)
+
+  bool named() const { return root != PrefixHash{}; }
 };
 
 // One token of one choice of one request, as it goes to the gateway's commit point.

@@ -28,7 +28,14 @@ struct Reserve {
   uint32_t new_tokens = 0;  // positions that decoding may add
   uint32_t n = 1;           // choices that are to run
   uint32_t own_tokens = 0;  // committed tokens of the longest of several choices
-  BATON_FIELDS(transfer, tag_first, source, plan, tokens, new_tokens, n, own_tokens)
+  PrefixNames prefix;       // of the positions that the transfer brings
+  // If no more than so many positions are missing, the decode actor is to compute them itself: it
+  // posts no receives, says so, and gets Start. UINT32_MAX: there is no source at all.
+  uint32_t local_tokens = 0;
+  BATON_FIELDS(transfer, tag_first, source, plan, tokens, new_tokens, n, own_tokens, prefix,
+               local_tokens)
+
+  bool has_source() const { return source != ActorId{}; }
 };
 
 // Decode -> scheduler: all of it is held and the receives are posted.
@@ -37,9 +44,11 @@ struct Reserved {
   TransferId transfer;
   std::vector<SlotLease> slots;  // one per choice
   std::vector<BlockId> blocks;   // for the transfer, in table order, from hit_tokens on
-  uint32_t hit_tokens = 0;       // already here, from a prefix cache: whole blocks
-  uint32_t blocks_held = 0;      // of the pool, in all
-  BATON_FIELDS(transfer, slots, blocks, hit_tokens, blocks_held)
+  // Leading positions that are here already, from the prefix cache: whole blocks, and never all.
+  uint32_t hit_tokens = 0;
+  uint32_t blocks_held = 0;  // that others cannot have meanwhile
+  bool local = false;        // no transfer is expected: Start may come
+  BATON_FIELDS(transfer, slots, blocks, hit_tokens, blocks_held, local)
 };
 
 struct ReserveRefused {
@@ -105,6 +114,21 @@ struct Adopt {
   std::vector<std::vector<TokenLogprob>> prompt_top;
   BATON_FIELDS(transfer, pieces, gateway, prompt, committed, first, sampling, stops, usage,
                weights_version, prompt_logprobs, prompt_top)
+};
+
+// Scheduler -> decode, after a Reserved that is local: compute the prompt from the first position
+// that is missing, and go on. The answer is Adopted, at once, and again when the prompt is done,
+// with what it took; or AdoptFailed.
+struct Start {
+  static constexpr MsgKind kind = MsgKind::start;
+  TransferId transfer;
+  ActorId gateway;
+  std::vector<TokenId> ids;                     // the prompt
+  std::vector<std::vector<TokenId>> committed;  // per choice: what the client already has
+  SamplingParams sampling;
+  StopParams stops;
+  Usage usage;
+  BATON_FIELDS(transfer, gateway, ids, committed, sampling, stops, usage)
 };
 
 // Decode -> scheduler and prefill: the request runs here now; prefill's hold is over.

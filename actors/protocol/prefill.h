@@ -31,8 +31,9 @@ struct Run {
   StopParams stops;
   Usage usage;                       // what is known so far (queue time, attempts)
   std::vector<uint32_t> choices{0};  // numbers of those that are to run, ascending
+  PrefixNames prefix;                // the root only
   BATON_FIELDS(ids, committed, from_token, gateway, target, transfer, tag_first, plan,
-               target_blocks, sampling, stops, usage, choices)
+               target_blocks, sampling, stops, usage, choices, prefix)
 };
 
 struct RunRefused {

@@ -110,9 +110,10 @@ struct WorkerStatus {
   uint64_t model_hash = 0;
   std::vector<NamedCount> counters{};  // of the actor, since its life began
   bool connected = false;  // KV plans are agreed on with everybody: it can be given work
+  uint32_t blocks_cached = 0;
   BATON_FIELDS(rank, incarnation, role, host, cores, alive, capacity, slots_free, blocks_free,
                blocks_quarantined, queued, running, steps, beat_age_us, model_hash, counters,
-               connected)
+               blocks_cached)
 };
 
 // Gateway -> scheduler, for a client's status query; correlation is copied to the answer.

@@ -101,8 +101,9 @@ struct Beat {
   uint32_t queued = 0;
   uint32_t running = 0;
   std::vector<NamedCount> counters{};  // since its life began, for the status
+  uint32_t blocks_cached = 0;          // kept for prefixes; those that nobody uses count as free
   BATON_FIELDS(seq, echo, step, slots_free, blocks_free, blocks_quarantined, queued, running,
-               counters)
+               counters, blocks_cached)
 };
 
 struct BeatAck {

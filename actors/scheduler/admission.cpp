@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "runtime/base/check.h"
 
@@ -75,8 +76,9 @@ std::optional<Refusal> refuse_unavailable(const AdmitLoad& load, const Reach& re
 Need need_of(const Admit& ask, const Remainder& left) {
   const uint64_t positions_max = ask.ids.size() + uint64_t{ask.stops.max_tokens};
   const uint64_t positions = ask.ids.size() + left.carried + 1;
+  const bool may_local = ask.n == 1;  // several choices from one prompt need a prefill instance
   return {std::max<uint64_t>(1, std::min(positions, positions_max)), positions_max, left.choices,
-          left.own};
+          left.own, may_local};
 }
 
 std::optional<Refusal> refuse_admit(const Admit& ask, const AdmitLoad& load, const Reach& reach,
@@ -105,11 +107,18 @@ Micros AdmissionQueue::due_of(Micros deadline, Micros now) const {
   return std::min(deadline, now + policy_.patience_us);
 }
 
-void AdmissionQueue::push(RequestId request, const QueueRank& rank, const Need& need) {
+int64_t AdmissionQueue::level_of(int32_t priority, Micros arrived) const {
+  return arrived / policy_.ageing_us -
+         std::clamp(priority, -policy_.priority_max, policy_.priority_max);
+}
+
+void AdmissionQueue::push(RequestId request, const QueueRank& rank, const Need& need,
+                          std::vector<PrefixHash> prefix) {
   Entry entry;
   entry.rank = rank;
   entry.need = need;
-  CHECK(entries_.emplace(request, entry).second);
+  entry.prefix = std::move(prefix);
+  CHECK(entries_.emplace(request, std::move(entry)).second);
   line_.emplace(rank, request);
 }
 
@@ -135,13 +144,16 @@ std::optional<AdmissionQueue::Next> AdmissionQueue::take(const Sites& sites, Mic
   for (auto at = line_.begin(); at != line_.end() && looked_at < policy_.scan_max; ++looked_at) {
     const RequestId request = at->second;
     Entry& entry = entries_.at(request);
-    const Place place = sites.place(entry.need, kept);
+    const Place place = sites.place(entry.need, kept, entry.prefix);
     switch (place.outcome) {
       case PlaceOutcome::placed:
         for (Entry* earlier : overtaken) ++earlier->skipped;
         remove(request);
-        return Next{request, place.source, place.target};
-      case PlaceOutcome::prefill_full: return std::nullopt;
+        return Next{request, place.source, place.target, place.local_tokens};
+      case PlaceOutcome::prefill_full:
+        // Shorter ones behind it may still go where they need no prefill instance.
+        if (!sites.local().allowed()) return std::nullopt;
+        [[fallthrough]];
       case PlaceOutcome::decode_full:
         entry.parked_at = kNever;
         overtaken.push_back(&entry);

@@ -34,11 +34,11 @@ std::optional<Refusal> refuse_admit(const Admit& ask, const AdmitLoad& load, con
 // The positions and slots that are needed for what is left of a request.
 Need need_of(const Admit& ask, const Remainder& left);
 
-// A request's place in the line: retries first, then higher priority, then what is due earlier,
+// A request's place in the line: retries first, then the lower level, then what is due earlier,
 // then what came earlier.
 struct QueueRank {
   bool fresh = true;
-  int32_t urgency = 0;  // minus the priority
+  int64_t level = 0;  // see AdmissionQueue::level_of
   Micros due = 0;
   uint64_t arrival = 0;
   friend auto operator<=>(const QueueRank&, const QueueRank&) = default;
@@ -48,16 +48,23 @@ struct AdmissionPolicy {
   size_t scan_max = 16;     // requests looked at to find one that fits
   uint32_t skips_max = 32;  // times a request may be overtaken before an instance is kept for it
   Micros patience_us = 60 * kSecond;  // a request without a deadline is due after this
+  Micros ageing_us = 5 * kSecond;     // waiting for so long counts as much as one priority
+  int32_t priority_max = 20;          // priorities are taken as -priority_max ... priority_max
 };
 
 // The requests that wait for capacity. One that does not fit now is overtaken by smaller ones
 // behind it, but at most skips_max times: then a decode instance is kept free for it. One that no
 // live instance could ever take is parked and does not stand in the way.
+//
+// Nothing starves: a level is the time of arrival, in units of ageing, less the priority. So a
+// request of priority p is overtaken by one of priority q > p only if that came less than
+// (q - p + 1) units later; within a unit, the earlier deadline goes first.
 class AdmissionQueue {
  public:
   explicit AdmissionQueue(const AdmissionPolicy& policy) : policy_(policy) {}
 
-  void push(RequestId request, const QueueRank& rank, const Need& need);
+  void push(RequestId request, const QueueRank& rank, const Need& need,
+            std::vector<PrefixHash> prefix = {});
   // False: it was not here.
   bool remove(RequestId request);
   size_t size() const { return entries_.size(); }
@@ -65,8 +72,9 @@ class AdmissionQueue {
 
   struct Next {
     RequestId request;
-    WorkerKey source;
+    std::optional<WorkerKey> source;  // none: the target computes the prompt itself
     WorkerKey target;
+    uint32_t local_tokens = 0;
   };
   // The next request that can be placed, removed from the queue.
   std::optional<Next> take(const Sites& sites, Micros now);
@@ -78,11 +86,13 @@ class AdmissionQueue {
   std::optional<RequestId> parked_since_before(Micros instant) const;
 
   Micros due_of(Micros deadline, Micros now) const;
+  int64_t level_of(int32_t priority, Micros arrived) const;
 
  private:
   struct Entry {
     QueueRank rank;
     Need need;
+    std::vector<PrefixHash> prefix;
     uint32_t skipped = 0;
     std::optional<WorkerKey> kept;  // the decode instance that is kept free for it
     bool parked = false;

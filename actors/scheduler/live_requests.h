@@ -40,6 +40,8 @@ struct LedgerRow {
   std::optional<ActorId> target;  // its decode actor
   TransferId transfer;
   uint32_t tag_first = 0;
+  uint32_t local_tokens = 0;       // missing positions that the target may compute itself
+  std::vector<PrefixHash> prefix;  // names of the prompt's beginning (PrefixDirectory)
 
   uint32_t attempts = 0;  // retries after failures: a budget
   uint32_t deaths = 0;    // workers that died with it: of those it may have killed

@@ -57,6 +57,8 @@ constexpr Row kRows[] = {
 
     // RESERVING
     {{reserving}, {reserved}, {send_run}, prefill},
+    // Beyond: the decode actor prefills the prompt itself; its Adopted says that it has begun.
+    {{reserving}, {reserved_local}, {send_start, forget_source}, transfer},
     {{reserving}, {reserve_refused, stage_timeout, decode_down},
      {cancel_target, raise_epoch, readmit, requeue_head}, queued},
     // Beyond: the source that the reservation was made for is gone, or the decode actor gave the
@@ -91,8 +93,9 @@ constexpr Row kRows[] = {
     {{decode}, {slot_freed}, {forget_source}, closing},
     {{decode}, {preempted}, {cancel_target, raise_epoch, freeze}, freezing},
     {{decode}, {decode_down}, {raise_epoch, count_attempt, freeze}, freezing},
-    // Beyond: Adopted came first (another link); the usage is all that is new.
-    {{decode}, {prefill_done}, {}, decode},
+    // Beyond: Adopted came first (another link), or is said again when a local prefill is done; the
+    // usage is all that is new.
+    {{decode}, {prefill_done, adopted}, {}, decode},
 
     // FREEZING
     {{freezing}, {frozen}, {requeue_head}, queued},
@@ -142,7 +145,7 @@ constexpr Index build_index() {
 constexpr Index kIndex = build_index();
 static_assert(std::size(kRows) < kNoRow);
 static_assert(static_cast<size_t>(failed) + 1 == kRequestStates);
-static_assert(static_cast<size_t>(deadline) + 1 == kRequestEvents);
+static_assert(static_cast<size_t>(reserved_local) + 1 == kRequestEvents);
 
 constexpr std::array<const char*, kRequestStates> kStateNames = {
     "queued",   "reserving", "prefill",  "transfer",  "decode",
@@ -172,7 +175,8 @@ constexpr std::array<const char*, kRequestEvents> kEventNames = {"capacity",
                                                                  "done",
                                                                  "done_failed",
                                                                  "cancel",
-                                                                 "deadline"};
+                                                                 "deadline",
+                                                                 "reserved_local"};
 
 }  // namespace
 

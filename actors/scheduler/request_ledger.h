@@ -54,8 +54,9 @@ enum class RequestEvent : uint8_t {
   done_failed,         // Done with outcome error
   cancel,              // Cancel from the gateway, or Done with outcome cancelled
   deadline,            // the client's time is up, or the cluster is being shut down
+  reserved_local,      // Reserved, and the decode actor will compute the prompt itself
 };
-inline constexpr size_t kRequestEvents = 25;
+inline constexpr size_t kRequestEvents = 26;
 const char* request_event_name(RequestEvent event) noexcept;
 
 // In the order in which they are to be done. What concerns the lost life comes before raise_epoch
@@ -63,6 +64,7 @@ const char* request_event_name(RequestEvent event) noexcept;
 enum class RequestAction : uint8_t {
   send_reserve,    // mint a transfer, Reserve to the decode actor
   send_run,        // Run to the prefill actor
+  send_start,      // Start to the decode actor
   activate_lease,  // the slots are ACTIVE now; prefill's hold was freed by the decode actor
   cancel_source,   // Cancel to the prefill actor, if it holds something
   cancel_target,   // Release or Cancel to the decode actor, if it holds something; quarantine

@@ -36,6 +36,7 @@ bool unattached(RequestState state) {
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
       members_(options_.limits, options_.model_hash),
+      sites_(options_.local_prefill),
       queue_(options_.admission),
       early_cancels_(kEarlyCancelsMax) {
   pairs_.set_terms({static_cast<uint32_t>(limits_.kv_layer_groups), limits_.piece_bytes_max,
@@ -48,6 +49,7 @@ void Scheduler::start(Context& context) {
   next_tag_ = static_cast<uint32_t>(context.random() % kTagEnd);
   last_transfer_ =
       (options_.boot_epoch & 0xFFFF) << 48 | uint64_t{context.self().incarnation & 0xFFFF} << 32;
+  prefix_secret_ = context.random();
   last_sweep_ = last_end_ = context.now();
   context.set_timer(kSweepPeriod, kSweepTimer);
 }
@@ -73,6 +75,7 @@ void Scheduler::perform(Context& context, LedgerRow& row, RequestAction action, 
   switch (action) {
     case RequestAction::send_reserve: return send_reserve(context, row);
     case RequestAction::send_run: return send_run(context, row, *cause.reserved);
+    case RequestAction::send_start: return send_start(context, row);
     case RequestAction::activate_lease: return leases_.activate(row.transfer);
     case RequestAction::cancel_source: return cancel_source(context, row, cause);
     case RequestAction::cancel_target: return cancel_target(context, row, event, cause);
@@ -164,35 +167,40 @@ uint32_t Scheduler::take_tags(uint32_t count) {
 
 // source and target were chosen by pump().
 void Scheduler::send_reserve(Context& context, LedgerRow& row) {
-  Worker& source = *members_.find(*row.source);
+  Worker* source = row.source ? members_.find(*row.source) : nullptr;
   Worker& target = *members_.find(*row.target);
   const Remainder left = row.remainder();
   const uint64_t tokens = row.prefill_tokens();
   const Need need = need_of(row.ask, left);
   const KvGeometry& geometry = target.info.geometry;
-  const RoutedPlan& plan = pairs_.plan(worker_key(source.id), worker_key(target.id));
-  row.transfer = {++last_transfer_};
-  row.tag_first = take_tags(pieces_max(plan, static_cast<uint32_t>(tokens)));
+  Reserve reserve;
+  reserve.transfer = row.transfer = {++last_transfer_};
   leases_.reserve(row.transfer, worker_key(target.id), need.slots,
                   Sites::blocks_for(need, geometry.block_tokens, target.info.capacity.blocks));
-  source.requests.insert(row.id);
   target.requests.insert(row.id);
-  ++source.arriving;
   ++target.arriving;
-  source.positions_ahead += tokens;
-  refresh(context, source);
   refresh(context, target);
-
-  Reserve reserve;
-  reserve.transfer = row.transfer;
-  reserve.tag_first = row.tag_first;
-  reserve.source = source.id;
-  reserve.plan = plan.plan.digest;
+  if (source) {
+    const RoutedPlan& plan = pairs_.plan(worker_key(source->id), worker_key(target.id));
+    row.tag_first = take_tags(pieces_max(plan, static_cast<uint32_t>(tokens)));
+    source->requests.insert(row.id);
+    ++source->arriving;
+    source->positions_ahead += tokens;
+    refresh(context, *source);
+    reserve.tag_first = row.tag_first;
+    reserve.source = source->id;
+    reserve.plan = plan.plan.digest;
+  }
+  sites_.note_prefix(row.prefix, source ? std::optional(worker_key(source->id)) : std::nullopt,
+                     worker_key(target.id));
   reserve.tokens = static_cast<uint32_t>(tokens);
   reserve.new_tokens = static_cast<uint32_t>(
       row.ask.stops.max_tokens - std::min<uint64_t>(left.carried, row.ask.stops.max_tokens));
   reserve.n = left.choices;
   reserve.own_tokens = static_cast<uint32_t>(left.own);
+  reserve.local_tokens = row.local_tokens;
+  reserve.prefix = names_of(row, source ? *source : target, target);
+  name_blocks(reserve, row, geometry.block_tokens);
   context.send(target.id, reserve, routing(context, row));
 }
 
@@ -200,17 +208,8 @@ void Scheduler::send_run(Context& context, LedgerRow& row, const Reserved& reser
   const Worker& source = *members_.find(*row.source);
   const Worker& target = *members_.find(*row.target);
   const Plan& plan = pairs_.plan(worker_key(source.id), worker_key(target.id)).plan;
-  if (!row.ran) {
-    row.numerics_id = source.info.numerics_id;
-    row.usage.queue_us = context.now() - row.admitted_at;
-  }
-  row.ran = true;
-  row.usage.prompt_tokens = static_cast<uint32_t>(row.ask.ids.size());
-  row.usage.prefill_rank = source.id.rank;
-  row.usage.decode_rank = target.id.rank;
-  row.usage.attempts = row.attempts;
-  row.usage.exact = row.usage.exact && plan.exact && source.info.numerics_id == row.numerics_id &&
-                    target.info.numerics_id == row.numerics_id;
+  note_first_run(context, row, source, target);
+  row.usage.exact = row.usage.exact && plan.exact;
 
   Run run;
   run.ids = row.ask.ids;
@@ -226,7 +225,23 @@ void Scheduler::send_run(Context& context, LedgerRow& row, const Reserved& reser
   run.sampling = row.ask.sampling;
   run.stops = row.ask.stops;
   run.usage = row.usage;
+  run.prefix = names_of(row, source, source);
   context.send(source.id, run, routing(context, row));
+}
+
+void Scheduler::note_first_run(Context& context, LedgerRow& row, const Worker& computes,
+                               const Worker& target) {
+  if (!row.ran) {
+    row.numerics_id = computes.info.numerics_id;
+    row.usage.queue_us = context.now() - row.admitted_at;
+  }
+  row.ran = true;
+  row.usage.prompt_tokens = static_cast<uint32_t>(row.ask.ids.size());
+  row.usage.prefill_rank = computes.id.rank;
+  row.usage.decode_rank = target.id.rank;
+  row.usage.attempts = row.attempts;
+  row.usage.exact = row.usage.exact && computes.info.numerics_id == row.numerics_id &&
+                    target.info.numerics_id == row.numerics_id;
 }
 
 // Only from Run to hand-off does prefill hold anything.
@@ -259,9 +274,10 @@ void Scheduler::cancel_target(Context& context, const LedgerRow& row, RequestEve
 void Scheduler::requeue(LedgerRow& row) {
   QueueRank rank;
   rank.fresh = false;
-  rank.urgency = -row.ask.priority;
+  rank.level = queue_.level_of(row.ask.priority, row.admitted_at);
+  rank.due = queue_.due_of(row.deadline, row.admitted_at);
   rank.arrival = row.arrival;
-  queue_.push(row.id, rank, need_of(row.ask, row.remainder()));
+  queue_.push(row.id, rank, need_of(row.ask, row.remainder()), row.prefix);
 }
 
 // A worker that had the request in its engine may have died of it.
@@ -294,6 +310,7 @@ void Scheduler::refresh(Context& context, const Worker& worker) {
     site.slots = worker.info.capacity.slots;
     site.block_tokens = worker.info.geometry.block_tokens;
     site.blocks = worker.info.capacity.blocks;
+    site.bytes_per_token = worker.info.geometry.block_bytes() / site.block_tokens;
     site.room = leases_.room(key);
     site.open = open;
     sites_.put(key, site);
@@ -303,8 +320,13 @@ void Scheduler::refresh(Context& context, const Worker& worker) {
 void Scheduler::pump(Context& context) {
   while (const auto next = queue_.take(sites_, awake(context))) {
     LedgerRow& row = *requests_.find(next->request);
-    row.source = members_.at(next->source)->id;
+    if (row.deadline <= context.now()) {  // not worth a slot any more
+      apply(context, row, RequestEvent::deadline, deadline_cause(row));
+      continue;
+    }
+    if (next->source) row.source = members_.at(*next->source)->id;
     row.target = members_.at(next->target)->id;
+    row.local_tokens = next->local_tokens;
     apply(context, row, RequestEvent::capacity, {});
   }
 }
@@ -350,11 +372,14 @@ void Scheduler::discount_pause(Context& context) {
               " ms; ages of workers start again");
 }
 
+Scheduler::Cause Scheduler::deadline_cause(const LedgerRow& row) const {
+  return {ErrorCode::deadline_exceeded, std::string("the deadline passed while the request was ") +
+                                            request_state_name(row.state)};
+}
+
 void Scheduler::sweep_requests(Context& context) {
   while (LedgerRow* row = requests_.deadline_passed(context.now())) {
-    apply(context, *row, RequestEvent::deadline,
-          {ErrorCode::deadline_exceeded, std::string("the deadline passed while the request was ") +
-                                             request_state_name(row->state)});
+    apply(context, *row, RequestEvent::deadline, deadline_cause(*row));
   }
   while (LedgerRow* row = requests_.stage_passed(awake(context))) expire_stage(context, *row);
   while (const auto id = queue_.parked_since_before(awake(context) - limits_.stage_us)) {

@@ -30,6 +30,8 @@ struct SchedulerOptions {
   uint64_t boot_epoch = 1;  // grows with every start of the cluster
   uint64_t model_hash = 0;  // 0: that of the first worker
   AdmissionPolicy admission;
+  LocalPrefillPolicy local_prefill;
+  bool prefix_cache = true;
   // New requests are still queued for so long after the last prefill or decode instance has died.
   Micros grace_us = 10 * kSecond;
   ControlLink* link = nullptr;  // to other ranks; null when all actors live in one process
@@ -45,6 +47,8 @@ struct SchedulerCounters {
   uint64_t preemptions = 0;
   uint64_t poisoned = 0;  // failed because too many workers died with them
   uint64_t reserve_refusals = 0;
+  uint64_t cached_tokens = 0;     // positions of prompts that prefix caches had
+  uint64_t local_prefills = 0;    // prompts that a decode instance computed itself
   uint64_t fenced_messages = 0;   // of an old epoch, transfer or life
   uint64_t dropped_messages = 0;  // for a request that has ended, or without meaning in its state
   uint64_t slots_credited_late = 0;  // SlotFreed of a generation that was credited before
@@ -133,6 +137,7 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   void enter(Context&, LedgerRow&, RequestState);
   void send_reserve(Context&, LedgerRow&);
   void send_run(Context&, LedgerRow&, const Reserved&);
+  void note_first_run(Context&, LedgerRow&, const Worker& computes, const Worker& target);
   void cancel_source(Context&, const LedgerRow&, const Cause&);
   void cancel_target(Context&, const LedgerRow&, RequestEvent, const Cause&);
   void requeue(LedgerRow&);
@@ -147,10 +152,17 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   void sweep(Context&);
   void discount_pause(Context&);
   void sweep_requests(Context&);
+  Cause deadline_cause(const LedgerRow&) const;
   void expire_stage(Context&, LedgerRow&);
   Micros awake(const Context& context) const { return context.now() - paused_us_; }
   uint32_t take_tags(uint32_t count);
   Routing routing(const Context&, const LedgerRow&) const;
+
+  // ---- scheduler_prefix.cpp
+  PrefixNames names_of(const LedgerRow&, const Worker& computes, const Worker& keeps) const;
+  void name_blocks(Reserve&, const LedgerRow&, uint32_t block_tokens) const;
+  std::vector<PrefixHash> directory_names(const Admit&) const;
+  void send_start(Context&, LedgerRow&);
 
   // ---- scheduler_stages.cpp
   // The row that a worker's message is about, if the message is of its present life; otherwise it
@@ -194,6 +206,7 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   std::optional<Draining> draining_;
   SchedulerCounters counters_;
 
+  uint64_t prefix_secret_ = 0;  // of this life
   uint64_t last_arrival_ = 0;
   uint64_t last_transfer_ = 0;
   uint32_t next_tag_ = 0;

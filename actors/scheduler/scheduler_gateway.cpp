@@ -68,10 +68,11 @@ void Scheduler::on(Context& context, const Envelope& from, Admit& message) {
   row.arrival = ++last_arrival_;
   row.admitted_at = context.now();
   row.deadline = deadline_after(context.now(), from.remaining_us);
-  const QueueRank rank{true, -row.ask.priority, queue_.due_of(row.deadline, context.now()),
-                       row.arrival};
+  row.prefix = directory_names(row.ask);
+  const QueueRank rank{true, queue_.level_of(row.ask.priority, row.admitted_at),
+                       queue_.due_of(row.deadline, context.now()), row.arrival};
   LedgerRow& added = requests_.add(std::move(row));
-  queue_.push(added.id, rank, need_of(added.ask, added.remainder()));
+  queue_.push(added.id, rank, need_of(added.ask, added.remainder()), added.prefix);
   ++counters_.admitted;
   context.send(from.from, Admitted{static_cast<uint32_t>(queue_.size() - 1)},
                {added.id, added.epoch, from.correlation, kNever});
@@ -179,7 +180,7 @@ void Scheduler::on(Context& context, const Envelope& from, Done& message) {
 }
 
 bool Scheduler::serving(const Context& context) const {
-  if (sites_.reach().prefill && sites_.reach().decode) return true;
+  if (sites_.serving()) return true;
   return served_until_ != kNever && awake(context) - served_until_ < options_.grace_us;
 }
 

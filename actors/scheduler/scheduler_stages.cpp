@@ -1,5 +1,6 @@
 // What prefill and decode actors report about requests, in the order of a request's path.
 
+#include <algorithm>
 #include <utility>
 
 #include "actors/scheduler/scheduler.h"
@@ -44,6 +45,7 @@ void take_usage(Usage& mine, const Usage& theirs) {
   mine.prefill_rank = before.prefill_rank;
   mine.decode_rank = before.decode_rank;
   mine.exact = before.exact && theirs.exact;
+  mine.cached_tokens = std::max(before.cached_tokens, theirs.cached_tokens);
 }
 
 }  // namespace
@@ -78,7 +80,9 @@ void Scheduler::on(Context& context, const Envelope& from, Reserved& message) {
                         " slots, expected " + std::to_string(row->choices().size()),
                     0});
   } else if (row) {
-    apply(context, *row, RequestEvent::reserved, {ErrorCode::ok, {}, &message});
+    const RequestEvent event =
+        message.local ? RequestEvent::reserved_local : RequestEvent::reserved;
+    apply(context, *row, event, {ErrorCode::ok, {}, &message});
   } else if (!leases_.holds(message.transfer)) {
     // An answer that came after its lease had been given up: nobody else would give it back.
     context.send(from.from, Release{message.transfer}, {from.request, from.epoch, 0, kNever});
@@ -153,7 +157,10 @@ void Scheduler::on(Context& context, const Envelope& from, PrefillDone& message)
   if (LedgerRow* row = current(context, from, message.transfer, Sender::source, true)) {
     members_.note_success(*members_.find(from.from));
     const bool finished = message.finish != Finish::none;
-    if (row->state == RequestState::prefill) take_usage(row->usage, message.usage);
+    if (row->state == RequestState::prefill) {
+      take_usage(row->usage, message.usage);
+      counters_.cached_tokens += message.usage.cached_tokens;
+    }
     apply(context, *row, finished ? RequestEvent::prefill_finished : RequestEvent::prefill_done,
           {ErrorCode::ok, "every choice ended with its first token"});
   }

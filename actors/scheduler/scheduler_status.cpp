@@ -24,6 +24,7 @@ WorkerStatus status_of(const Worker& worker, bool alive, Micros awake_now) {
   status.blocks_quarantined = worker.load.blocks_quarantined;
   status.queued = worker.load.queued;
   status.running = worker.load.running;
+  status.blocks_cached = worker.load.blocks_cached;
   return status;
 }
 
@@ -72,7 +73,9 @@ ClusterReply Scheduler::report(const Context& context) const {
                     {"plans_cached", members_.plan_counters().hits},
                     {"pairs_connected", pairs_.counters().connected},
                     {"pairs_failed", pairs_.counters().failed},
-                    {"pauses", c.pauses}};
+                    {"pauses", c.pauses},
+                    {"cached_tokens", c.cached_tokens},
+                    {"local_prefills", c.local_prefills}};
   return reply;
 }
 

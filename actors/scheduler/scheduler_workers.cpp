@@ -142,16 +142,14 @@ void Scheduler::on(Context& context, const Envelope&, ActorDown& message) {
 // Everybody hears of the death first, so that transfers with it end; then its requests move on.
 void Scheduler::bury(Context& context, ActorId life, const std::string& reason) {
   log_warning(life_name(life) + " is dead: " + reason);
-  const bool was_serving = sites_.reach().prefill && sites_.reach().decode;
+  const bool was_serving = sites_.serving();
   const Worker worker = members_.bury(life);
   leases_.leave(worker_key(life));
   const std::vector<ActorId> freed = pairs_.leave(life);
   for (const ActorId newcomer : freed) refresh(context, *members_.find(newcomer));
   if (!freed.empty()) queue_.unpark();
   sites_.erase(worker_key(life));
-  if (was_serving && !(sites_.reach().prefill && sites_.reach().decode)) {
-    served_until_ = awake(context);
-  }
+  if (was_serving && !sites_.serving()) served_until_ = awake(context);
   const PeerDown news{life.rank, life.incarnation};
   for (const auto& [key, other] : members_.live()) context.send(other.id, news);
   for (const auto& [key, gateway] : gateways_) context.send(gateway, news);

@@ -7,6 +7,9 @@
 namespace baton {
 namespace {
 
+constexpr uint64_t kSequenceCost = 64;  // a running sequence weighs as much as so many positions
+constexpr size_t kKnownMax = 4;         // instances with the same beginning that are compared
+
 // Free blocks that a newcomer may take: one stays back for each sequence that is there already, so
 // that admitting one request does not at once preempt another.
 uint32_t spendable(const LeaseRoom& room) {
@@ -14,6 +17,14 @@ uint32_t spendable(const LeaseRoom& room) {
 }
 
 }  // namespace
+
+uint64_t prefill_cost(const PrefillSite& site, uint64_t positions, uint64_t cached) {
+  return site.positions_ahead + (positions > cached ? positions - cached : 1);
+}
+
+uint64_t decode_cost(const DecodeSite& site, uint64_t positions, uint64_t cached) {
+  return site.room.slots_used * kSequenceCost + (positions > cached ? positions - cached : 1);
+}
 
 uint32_t Sites::blocks_for(const Need& need, uint32_t block_tokens, uint32_t pool_blocks) {
   CHECK(block_tokens > 0);
@@ -63,6 +74,7 @@ void Sites::erase(WorkerKey key) {
   unlist(key);
   prefills_.erase(key);
   decodes_.erase(key);
+  prefixes_.forget(key);
   survey();
 }
 
@@ -85,31 +97,98 @@ bool Sites::fits(const Need& need, const DecodeSite& site) {
 }
 
 bool Sites::possible(const Need& need) const {
-  if (need.positions_max > reach_.prefill_positions) return false;
+  const bool local = need.may_local && local_.allowed() && !reach_.prefill;
+  if (!local && need.positions_max > reach_.prefill_positions) return false;
   if (need.positions_max > reach_.decode_positions || need.slots > reach_.decode_slots) {
     return false;
   }
-  if (need.slots == 1) return reach_.prefill && reach_.decode;
+  if (need.slots == 1) return reach_.decode && (reach_.prefill || local);
   return std::any_of(decodes_.begin(), decodes_.end(), [&](const auto& entry) {
     return entry.second.positions_max >= need.positions_max && entry.second.slots >= need.slots;
   });
 }
 
-Place Sites::place(const Need& need, std::optional<WorkerKey> excluded) const {
-  if (!possible(need)) return {PlaceOutcome::impossible, {}, {}};
-  const auto source =
-      std::find_if(prefills_open_.begin(), prefills_open_.end(), [&](const PrefillOrder& entry) {
-        return prefills_.at(entry.key).positions_max >= need.positions_max;
-      });
-  if (source == prefills_open_.end()) return {PlaceOutcome::prefill_full, {}, {}};
+std::optional<WorkerKey> Sites::choose_prefill(const Need& need,
+                                               std::span<const PrefixHash> prefix) const {
+  const auto open = [&](WorkerKey key) {
+    const auto site = prefills_.find(key);
+    return site != prefills_.end() && site->second.positions_max >= need.positions_max &&
+           prefills_open_.contains({site->second.positions_ahead, key});
+  };
+  const auto least = std::find_if(prefills_open_.begin(), prefills_open_.end(),
+                                  [&](const PrefillOrder& entry) { return open(entry.key); });
+  if (least == prefills_open_.end()) return std::nullopt;
+  WorkerKey best = least->key;
+  uint64_t cost = prefill_cost(prefills_.at(best), need.positions, 0);
+  for (const PrefixDirectory::Known& known : prefixes_.find(prefix, kKnownMax, open)) {
+    const uint64_t its = prefill_cost(prefills_.at(known.instance), need.positions, known.tokens);
+    if (its >= cost) continue;
+    cost = its;
+    best = known.instance;
+  }
+  return best;
+}
+
+std::optional<WorkerKey> Sites::choose_decode(const Need& need, std::optional<WorkerKey> excluded,
+                                              std::span<const PrefixHash> prefix) const {
   const bool hopeless =
       decodes_by_space_.empty() || decodes_by_space_.rbegin()->positions < need.positions;
-  if (hopeless) return {PlaceOutcome::decode_full, {}, {}};
-  for (const DecodeOrder& entry : decodes_open_) {
-    if (entry.key == excluded || !fits(need, decodes_.at(entry.key))) continue;
-    return {PlaceOutcome::placed, source->key, entry.key};
+  if (hopeless) return std::nullopt;
+  const auto open = [&](WorkerKey key) {
+    const auto site = decodes_.find(key);
+    return site != decodes_.end() && key != excluded &&
+           decodes_open_.contains(order(key, site->second)) && fits(need, site->second);
+  };
+  const auto least = std::find_if(decodes_open_.begin(), decodes_open_.end(),
+                                  [&](const DecodeOrder& entry) { return open(entry.key); });
+  if (least == decodes_open_.end()) return std::nullopt;
+  WorkerKey best = least->key;
+  uint64_t cost = decode_cost(decodes_.at(best), need.positions, 0);
+  for (const PrefixDirectory::Known& known : prefixes_.find(prefix, kKnownMax, open)) {
+    const uint64_t its = decode_cost(decodes_.at(known.instance), need.positions, known.tokens);
+    if (its >= cost) continue;
+    cost = its;
+    best = known.instance;
   }
-  return {PlaceOutcome::decode_full, {}, {}};
+  return best;
+}
+
+uint32_t Sites::local_tokens(const Need& need, std::optional<WorkerKey> source,
+                             const DecodeSite& target) const {
+  if (!need.may_local || !local_.allowed()) return 0;
+  LocalPrefillLoad load;
+  load.prefill_alive = reach_.prefill;
+  load.sequences = target.room.slots_used;
+  load.kv_bytes_per_token = target.bytes_per_token;
+  // With every window full, it would wait for all that the least loaded instance has ahead.
+  load.tokens_ahead = UINT64_MAX;
+  if (source) load.tokens_ahead = prefills_.at(*source).positions_ahead;
+  for (const auto& [key, site] : prefills_) {
+    if (source) break;
+    load.tokens_ahead = std::min(load.tokens_ahead, site.positions_ahead);
+  }
+  return local_tokens_max(local_, load);
+}
+
+Place Sites::place(const Need& need, std::optional<WorkerKey> excluded,
+                   std::span<const PrefixHash> prefix) const {
+  if (!possible(need)) return {PlaceOutcome::impossible, {}, {}, 0};
+  const std::optional<WorkerKey> source = choose_prefill(need, prefix);
+  if (!source && (!need.may_local || !local_.allowed())) {
+    return {PlaceOutcome::prefill_full, {}, {}, 0};
+  }
+  const std::optional<WorkerKey> target = choose_decode(need, excluded, prefix);
+  if (!target) return {PlaceOutcome::decode_full, {}, {}, 0};
+  const uint32_t local = local_tokens(need, source, decodes_.at(*target));
+  if (source) return {PlaceOutcome::placed, source, *target, local};
+  if (need.positions > uint64_t{local} + 1) return {PlaceOutcome::prefill_full, {}, {}, 0};
+  return {PlaceOutcome::placed, {}, *target, UINT32_MAX};
+}
+
+void Sites::note_prefix(std::span<const PrefixHash> prefix, std::optional<WorkerKey> source,
+                        WorkerKey target) {
+  if (source) prefixes_.note(prefix, *source);
+  prefixes_.note(prefix, target);
 }
 
 std::optional<WorkerKey> Sites::claim(const Need& need) const {

@@ -5,8 +5,11 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "actors/scheduler/lease_ledger.h"
+#include "actors/scheduler/local_prefill.h"
+#include "actors/scheduler/prefix_directory.h"
 #include "actors/scheduler/worker_key.h"
 
 namespace baton {
@@ -24,6 +27,7 @@ struct Need {
   uint64_t positions_max = 0;  // at its end
   uint32_t slots = 1;          // choices
   uint64_t own = 0;            // positions that each of several choices has for itself at once
+  bool may_local = false;      // a decode instance could compute the prompt itself
 };
 
 // What the scheduler knows of a prefill instance.
@@ -41,6 +45,7 @@ struct DecodeSite {
   uint32_t slots = 0;
   uint32_t block_tokens = 16;
   uint32_t blocks = UINT32_MAX;  // of its pool
+  uint64_t bytes_per_token = 0;  // of KV
   LeaseRoom room;
   bool open = true;
 };
@@ -56,35 +61,53 @@ struct Reach {
 
 enum class PlaceOutcome : uint8_t {
   placed,
-  prefill_full,  // every prefill instance has its window full: nobody can be placed
+  prefill_full,  // every prefill instance has its window full
   decode_full,   // no decode instance has the slots and blocks now; a smaller request may fit
   impossible,    // no live instance could ever take it
 };
 struct Place {
   PlaceOutcome outcome = PlaceOutcome::impossible;
-  WorkerKey source;
+  std::optional<WorkerKey> source;  // none: the decode instance computes the prompt
   WorkerKey target;
+  uint32_t local_tokens = 0;  // the most missing positions that the target is to compute itself
 };
 
-// Which instances serve a request: the least loaded of those that have room. Pure; a choice costs
-// a look at the head of an ordered index. Owned by the scheduler, its thread only.
+// What a choice of instances costs, in tokens of prefill time; the cheapest is taken. `cached`:
+// positions of the prompt that the instance probably has in its prefix cache.
+uint64_t prefill_cost(const PrefillSite& site, uint64_t positions, uint64_t cached);
+uint64_t decode_cost(const DecodeSite& site, uint64_t positions, uint64_t cached);
+
+// Which instances serve a request: of the least loaded one that has room and of those that were
+// given the same beginning before, the cheapest. Pure; a choice costs a look at the head of an
+// ordered index and at a few others. Owned by the scheduler, its thread only.
 class Sites {
  public:
+  explicit Sites(const LocalPrefillPolicy& local = {}) : local_(local) {}
+
   // Adds a site, or replaces what was known of it.
   void put(WorkerKey key, const PrefillSite& site);
   void put(WorkerKey key, const DecodeSite& site);
   void erase(WorkerKey key);
 
-  // `excluded`: a decode instance that is being kept for an earlier request.
-  Place place(const Need& need, std::optional<WorkerKey> excluded = {}) const;
+  // `excluded`: a decode instance that is being kept for an earlier request. `prefix`: the names
+  // of the prompt's beginning (PrefixDirectory).
+  Place place(const Need& need, std::optional<WorkerKey> excluded = {},
+              std::span<const PrefixHash> prefix = {}) const;
+  // The instances will have that beginning in their caches.
+  void note_prefix(std::span<const PrefixHash> prefix, std::optional<WorkerKey> source,
+                   WorkerKey target);
   // The decode instance to keep for a request that others have overtaken often enough: of those
   // that could ever take it, the one with the most free blocks.
   std::optional<WorkerKey> claim(const Need& need) const;
   bool has_decode(WorkerKey key) const { return decodes_.contains(key); }
   // Both roles are there, but none of one of them has any room: nobody can be placed.
   bool full() const {
-    return reach_.prefill && reach_.decode && (prefills_open_.empty() || decodes_open_.empty());
+    if (reach_.decode && decodes_open_.empty() && serving()) return true;
+    return reach_.prefill && reach_.decode && prefills_open_.empty() && !local_.allowed();
   }
+  // All that a request needs is there.
+  bool serving() const { return reach_.decode && (reach_.prefill || local_.allowed()); }
+  const LocalPrefillPolicy& local() const { return local_; }
   const Reach& reach() const { return reach_; }
 
   // Blocks that a reservation takes at once: every choice has its own tail. Choices for which the
@@ -93,6 +116,8 @@ class Sites {
                              uint32_t pool_blocks = UINT32_MAX);
 
  private:
+  static constexpr size_t kPrefixNamesMax = size_t{1} << 16;
+
   struct PrefillOrder {
     uint64_t positions_ahead;
     WorkerKey key;
@@ -113,6 +138,12 @@ class Sites {
   static SpaceOrder space(WorkerKey key, const DecodeSite& site);
   static bool fits(const Need& need, const DecodeSite& site);
   bool possible(const Need& need) const;
+  std::optional<WorkerKey> choose_prefill(const Need& need,
+                                          std::span<const PrefixHash> prefix) const;
+  std::optional<WorkerKey> choose_decode(const Need& need, std::optional<WorkerKey> excluded,
+                                         std::span<const PrefixHash> prefix) const;
+  uint32_t local_tokens(const Need& need, std::optional<WorkerKey> source,
+                        const DecodeSite& target) const;
   void unlist(WorkerKey key);
   void survey();
 
@@ -122,6 +153,8 @@ class Sites {
   std::set<DecodeOrder> decodes_open_;     // least loaded first
   std::set<SpaceOrder> decodes_by_space_;  // those of decodes_open_, least free space first
   Reach reach_;
+  const LocalPrefillPolicy local_;
+  PrefixDirectory prefixes_{kPrefixNamesMax};
 };
 
 }  // namespace baton

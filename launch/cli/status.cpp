@@ -42,6 +42,7 @@ Json worker_json(const client::Worker& w) {
   object.set("blocks", static_cast<int64_t>(w.blocks));
   object.set("blocks_free", static_cast<int64_t>(w.blocks_free));
   object.set("blocks_quarantined", static_cast<int64_t>(w.blocks_quarantined));
+  object.set("blocks_cached", static_cast<int64_t>(w.blocks_cached));
   object.set("queued", static_cast<int64_t>(w.queued));
   object.set("running", static_cast<int64_t>(w.running));
   object.set("steps", static_cast<int64_t>(w.steps));
@@ -88,13 +89,14 @@ int status_main(int argc, char** argv) {
   std::printf("%s, Baton %s, up %s, %s; %u clients, %u streams\n\n", s.model.c_str(),
               s.version.c_str(), duration_text(s.uptime_us).c_str(),
               s.ready ? "ready" : "not ready", s.clients, s.streams);
-  Table table({"rank", "role", "host", "state", "slots used", "blocks used", "quarantined",
-               "queued", "running", "steps", "last beat"});
+  Table table({"rank", "role", "host", "state", "slots used", "blocks used", "cached",
+               "quarantined", "queued", "running", "steps", "last beat"});
   for (const client::Worker& w : s.workers) {
     table.add({std::to_string(w.rank), w.role, w.host, w.alive ? "up" : "dead",
                w.slots ? of_total(w.slots - w.slots_free, w.slots) : "-",
-               of_total(w.blocks - w.blocks_free, w.blocks), std::to_string(w.blocks_quarantined),
-               std::to_string(w.queued), std::to_string(w.running), count_text(w.steps),
+               of_total(w.blocks - w.blocks_free, w.blocks), std::to_string(w.blocks_cached),
+               std::to_string(w.blocks_quarantined), std::to_string(w.queued),
+               std::to_string(w.running), count_text(w.steps),
                duration_text(w.beat_age_us) + " ago"});
   }
   std::printf("%s\n", table.text(may_colour(stdout)).c_str());

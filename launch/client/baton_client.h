@@ -145,6 +145,7 @@ struct Worker {
   uint64_t steps = 0;
   int64_t beat_age_us = 0;
   std::vector<Count> counters;  // since its life began: pack fill, idle slots, overshoot, ...
+  uint32_t blocks_cached = 0;   // by prefix caches; those that nobody uses count as free
 };
 
 struct Status {

@@ -70,6 +70,8 @@ Result<void> Rank::add_control(const OpenedModel& model, std::shared_ptr<const M
   SchedulerOptions scheduler;
   scheduler.limits = options_.limits;
   scheduler.boot_epoch = place_.incarnation;
+  scheduler.local_prefill = options_.local_prefill;
+  scheduler.prefix_cache = options_.prefix_cache;
   scheduler.link = link;
   node_->add_actor(kSchedulerSlot, place_.incarnation,
                    [scheduler] { return std::make_unique<Scheduler>(scheduler); });
@@ -104,6 +106,9 @@ void Rank::add_workers(Engines engines, const MoverFactory& make_mover) {
       prefill.engine = engine;
       prefill.mover = mover;
       prefill.prefill_lengths = options_.prefill_lengths;
+      prefill.pack_policy = options_.pack_policy;
+      prefill.chunking = options_.prefill_chunk > 0;
+      if (prefill.chunking) prefill.chunk_tokens_max = options_.prefill_chunk;
       prefill.host = place_.host;
       prefill.cores = place_.cores;
       node_->add_actor(kPrefillSlot, place_.incarnation,

@@ -82,6 +82,16 @@ ServeFlags::ServeFlags()
                   "Known tokens that a decode step recomputes at most beside running answers");
   command_.option("--prefill-lengths", prefill_lengths_,
                   "Length classes of packed prefill: auto, or ascending lengths");
+  command_.option("--pack-policy", pack_policy_,
+                  "buckets (prompts of one length class share a step) or token_budget (any do)");
+  command_.option("--prefill-chunk", prefill_chunk_,
+                  "Tokens of one prompt in one step; 0 = whole prompts where they fit");
+  command_.option("--pack-age", pack_age_ms_,
+                  "Milliseconds that a prompt waits for others of its class at most");
+  command_.option("--local-prefill-tokens", local_prefill_,
+                  "Prompts that a decode rank computes itself: up to N missing tokens, auto (where "
+                  "it is done sooner), or 0 (never)");
+  command_.flag("--no-prefix-cache", no_prefix_cache_, "Compute every prompt from its first token");
   command_.option("--block-size", block_size_, "Tokens of a KV block: 16, 32 or 64");
   command_.option("--kv-cache-memory", kv_memory_, "KV cache of a rank, such as 512MiB, or auto");
   command_.option("--kv-cache-dtype", kv_dtype_, "auto, bf16, f16 or f32");
@@ -119,6 +129,7 @@ Result<void> ServeFlags::check_numbers() const {
         std::tuple{"--max-prompts-per-pack", prompts_per_pack_, int64_t{1}, int64_t{1024}},
         std::tuple{"--min-decode-steps", min_decode_steps_, int64_t{1}, int64_t{64}},
         std::tuple{"--catch-up-tokens", catch_up_tokens_, int64_t{1}, int64_t{65536}},
+        std::tuple{"--prefill-chunk", prefill_chunk_, int64_t{0}, int64_t{65536}},
         std::tuple{"--min-step-us", min_step_us_, int64_t{0}, int64_t{1'000'000}},
         std::tuple{"--max-queued", queue_, int64_t{1}, int64_t{1} << 20}}) {
     if (Result<void> checked = in_range(name, value, min, max); !checked.ok()) return checked;
@@ -163,9 +174,7 @@ Result<void> ServeFlags::read(ServeOptions& o) const {
   if (log_format_ != "text" && log_format_ != "json") {
     return usage_error("--log-format is '" + log_format_ + "'; expected text or json");
   }
-  Result<std::vector<uint32_t>> lengths = parse_lengths(prefill_lengths_);
-  if (!lengths.ok()) return lengths.error();
-  o.prefill_lengths = *lengths;
+  if (Result<void> policies = read_policies(o); !policies.ok()) return policies;
   o.model_path = model_;
   o.served_model_name = served_name_;
   o.client_endpoint = endpoint_;
@@ -187,6 +196,38 @@ Result<void> ServeFlags::read(ServeOptions& o) const {
   o.limits.prompts_per_pack_max = static_cast<size_t>(prompts_per_pack_);
   o.limits.queued_requests_max = static_cast<size_t>(queue_);
   o.limits.drain_us = static_cast<Micros>(drain_seconds_ * kSecond);
+  return {};
+}
+
+// How prompts are put together and where they are computed.
+Result<void> ServeFlags::read_policies(ServeOptions& o) const {
+  Result<std::vector<uint32_t>> lengths = parse_lengths(prefill_lengths_);
+  if (!lengths.ok()) return lengths.error();
+  o.prefill_lengths = *lengths;
+  if (pack_policy_ != "buckets" && pack_policy_ != "token_budget") {
+    return usage_error("--pack-policy is '" + pack_policy_ + "'; expected buckets or token_budget");
+  }
+  o.pack_policy = pack_policy_ == "buckets" ? PackPolicy::buckets : PackPolicy::token_budget;
+  if (!(pack_age_ms_ >= 0 && pack_age_ms_ <= 60'000)) {
+    return usage_error("--pack-age is " + std::to_string(pack_age_ms_) +
+                       " ms; expected 0 to 60000");
+  }
+  o.limits.pack_age_max_us = static_cast<Micros>(pack_age_ms_ * kMillisecond);
+  o.prefill_chunk = static_cast<uint32_t>(prefill_chunk_);
+  o.prefix_cache = !no_prefix_cache_;
+  if (local_prefill_ == "auto") {
+    o.local_prefill.mode = LocalPrefillPolicy::Mode::automatic;
+    return {};
+  }
+  char* rest = nullptr;
+  const long tokens = std::strtol(local_prefill_.c_str(), &rest, 10);
+  if (local_prefill_.empty() || *rest || tokens < 0 || tokens > (1 << 24)) {
+    return usage_error("--local-prefill-tokens is '" + local_prefill_ +
+                       "'; expected auto, 0, or a number of tokens");
+  }
+  if (tokens > 0) {
+    o.local_prefill = {LocalPrefillPolicy::Mode::fixed, static_cast<uint32_t>(tokens)};
+  }
   return {};
 }
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "actors/prefill/packer.h"
+#include "actors/scheduler/local_prefill.h"
 #include "launch/cli/command.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/result.h"
@@ -27,11 +29,15 @@ struct ServeOptions {
   bool exact_activations = false;  // f32 activations in place of int8
   KvDtype kv_dtype = KvDtype::bf16;
   std::vector<uint32_t> prefill_lengths;  // empty: powers of two from 64 up
-  uint32_t min_decode_steps = 1;          // steps from one look at what was decoded to the next
-  uint32_t catch_up_tokens = 64;          // of a decode step, for what is known already
-  int64_t step_us_min = 0;                // a step takes at least so long
-  uint64_t seed = 0;                      // of the process's random numbers; 0: from the system
-  bool insecure = false;                  // clients may come from other hosts without CURVE
+  PackPolicy pack_policy = PackPolicy::buckets;
+  uint32_t prefill_chunk = 0;  // tokens of one prompt in one step; 0: whole prompts where they fit
+  bool prefix_cache = true;
+  LocalPrefillPolicy local_prefill;
+  uint32_t min_decode_steps = 1;  // steps from one look at what was decoded to the next
+  uint32_t catch_up_tokens = 64;  // of a decode step, for what is known already
+  int64_t step_us_min = 0;        // a step takes at least so long
+  uint64_t seed = 0;              // of the process's random numbers; 0: from the system
+  bool insecure = false;          // clients may come from other hosts without CURVE
   std::string log_level;
   bool log_json = false;
   Limits limits;
@@ -47,17 +53,19 @@ class ServeFlags {
  private:
   Result<void> check_numbers() const;
   Result<void> read(ServeOptions& options) const;
+  Result<void> read_policies(ServeOptions& options) const;
 
   cli::Command command_;
   std::string model_, served_name_, endpoint_ = "tcp://127.0.0.1:5757", ready_file_;
   std::string activations_ = "auto", kv_dtype_ = "auto", kv_memory_ = "auto";
-  std::string prefill_lengths_ = "auto", log_level_ = "info", log_format_ = "text";
+  std::string prefill_lengths_ = "auto", pack_policy_ = "buckets", local_prefill_ = "auto";
+  std::string log_level_ = "info", log_format_ = "text";
   int64_t prefill_ranks_ = 0, decode_ranks_ = 0, threads_ = 0, context_ = 0, block_size_ = 16;
   int64_t min_decode_steps_ = 1, catch_up_tokens_ = 64;
   int64_t slots_ = 32, step_tokens_ = 2048, prompts_per_pack_ = 16, queue_ = 1024, seed_ = 0;
-  int64_t min_step_us_ = 0;
-  double drain_seconds_ = 30;
-  bool insecure_ = false;
+  int64_t min_step_us_ = 0, prefill_chunk_ = 0;
+  double drain_seconds_ = 30, pack_age_ms_ = 20;
+  bool insecure_ = false, no_prefix_cache_ = false;
 };
 
 // "512MiB", "2G", "1048576" in bytes; binary units. 0 for anything else.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "launch/sim/chaos.h"
+#include "launch/sim/checkers/cache_checker.h"
 #include "launch/sim/checkers/cancel_checker.h"
 #include "launch/sim/checkers/epoch_checker.h"
 #include "launch/sim/checkers/lease_checker.h"
@@ -63,6 +64,7 @@ class SimRun {
   StreamChecker streams_;
   EpochChecker epochs_;
   LeaseChecker leases_;
+  CacheChecker caches_;
   CancelChecker cancels_;
   LimitChecker limits_;
   std::vector<std::unique_ptr<SimClient>> clients_;  // number i + 1 is at i
@@ -79,6 +81,7 @@ SimRun::SimRun(const SimOptions& options)
       streams_(findings_, {cluster_.model(), &cluster_.tokenizer(), cluster_.plan().context_max}),
       epochs_(findings_),
       leases_(findings_),
+      caches_(findings_),
       cancels_(world_, cluster_.plan().step_us_max, findings_),
       limits_(cluster_, findings_) {}
 
@@ -110,10 +113,13 @@ void SimRun::watch() {
     limits_.delivered(mail);
     if (mail.envelope.kind != Admit::kind) return;
     const auto admit = decode_body<Admit>(mail.body, Limits{});
-    if (admit.ok()) streams_.admitted(mail.envelope.request, *admit);
+    if (!admit.ok()) return;
+    streams_.admitted(mail.envelope.request, *admit);
+    caches_.admitted(mail.envelope.request, *admit);
   });
   world_.watch_posts([this](const Mail& mail) {
     leases_.posted(mail);
+    caches_.posted(mail);
     limits_.posted(mail);
     if (options_.calm) cancels_.posted(mail);
   });
@@ -254,10 +260,19 @@ SimReport SimRun::report() const {
   if (const Scheduler* scheduler = cluster_.scheduler()) {
     report.migrations = scheduler->counters().migrations;
     report.preemptions = scheduler->counters().preemptions;
+    report.local_prefills = scheduler->counters().local_prefills;
     report.stale += scheduler->counters().fenced_messages;
   }
   for (uint32_t rank : cluster_.decode_ranks()) {
-    if (const Decode* decode = cluster_.decode(rank)) report.corrupt += decode->counters().corrupt;
+    const Decode* decode = cluster_.decode(rank);
+    if (!decode) continue;
+    report.corrupt += decode->counters().corrupt;
+    report.cache_hit += decode->counters().cache_hit;
+  }
+  for (uint32_t rank : cluster_.prefill_ranks()) {
+    if (const Prefill* prefill = cluster_.prefill(rank)) {
+      report.cache_hit += prefill->counters().cache_hit;
+    }
   }
   return report;
 }

@@ -4,8 +4,10 @@
 
 #include "actors/protocol/decode.h"
 #include "actors/protocol/gateway.h"
+#include "actors/protocol/prefill.h"
 #include "runtime/actor/engine.h"
 #include "runtime/actor/wire.h"
+#include "runtime/engine/fake_model.h"
 
 namespace baton {
 namespace {
@@ -58,13 +60,17 @@ const char* sabotage_name(Sabotage sabotage) noexcept {
     case Sabotage::reverse_blocks: return "reverse-blocks";
     case Sabotage::lose_suffix: return "lose-suffix";
     case Sabotage::wrong_element: return "wrong-element";
+    case Sabotage::wrong_cached_block: return "wrong-cached-block";
+    case Sabotage::ignore_tenant: return "ignore-tenant";
+    case Sabotage::overlong_hit: return "overlong-hit";
+    case Sabotage::evict_in_use: return "evict-in-use";
   }
   return "unknown";
 }
 
 std::vector<Sabotage> all_sabotages() {
   std::vector<Sabotage> all;
-  for (int i = 1; i <= static_cast<int>(Sabotage::wrong_element); ++i) {
+  for (int i = 1; i <= static_cast<int>(Sabotage::evict_in_use); ++i) {
     all.push_back(static_cast<Sabotage>(i));
   }
   return all;
@@ -80,6 +86,13 @@ void SabotageKit::adjust(SwarmPlan& plan) const {
     plan.chaos.fabric.slow = 0.5;
     plan.chaos.fabric.slow_us_max = kSecond;
     plan.clients.cancel = 0.5;
+  }
+  if (sabotage_ == Sabotage::wrong_cached_block || sabotage_ == Sabotage::ignore_tenant ||
+      sabotage_ == Sabotage::overlong_hit) {
+    plan.prefix_cache = true;
+    plan.clients.prompt_max = 80;
+    plan.clients.alike = 0.7;
+    plan.clients.tenants = 3;
   }
 }
 
@@ -103,13 +116,19 @@ std::pair<Saboteur::Change, Saboteur::Change> SabotageKit::for_actor(uint32_t sl
     return {[this](Mail& mail) { return hear_decode(mail); },
             [this](Mail& mail) { return say_decode(mail); }};
   }
+  if (slot == kPrefillSlot && sabotage_ == Sabotage::ignore_tenant) {
+    return {[this](Mail& mail) { return hear_prefill(mail); }, {}};
+  }
   const MsgKind unheard = slot == kPrefillSlot ? MsgKind::kv_sent : MsgKind::cancel;
   const Sabotage deaf = slot == kPrefillSlot ? Sabotage::lose_kv_sent : Sabotage::ignore_cancel;
   if (sabotage_ != deaf) return {};
   return {[unheard](Mail& mail) { return mail.envelope.kind != unheard; }, {}};
 }
 
-void SabotageKit::change_batch(Batch& batch) const {
+void SabotageKit::change_batch(Batch& batch) {
+  if (sabotage_ == Sabotage::evict_in_use && batch.rows.size() > 1 && ++count_ % 5 == 0) {
+    batch.rows[0].blocks.back() = batch.rows[1].blocks.front();
+  }
   if (sabotage_ != Sabotage::write_shared) return;
   for (const BlockCopy& copy : batch.copies) {
     for (BatchRow& row : batch.rows) {
@@ -140,7 +159,24 @@ bool SabotageKit::hear_gateway(Mail& mail) {
   return true;
 }
 
-bool SabotageKit::hear_decode(const Mail& mail) {
+bool SabotageKit::hear_prefill(Mail& mail) {
+  if (mail.envelope.kind != MsgKind::run) return true;
+  ++count_;
+  rewrite<Run>(mail, [](Run& run) {
+    if (run.prefix.named()) run.prefix.root = {1, 1};
+  });
+  return true;
+}
+
+bool SabotageKit::hear_decode(Mail& mail) {
+  if (sabotage_ == Sabotage::wrong_cached_block && mail.envelope.kind == MsgKind::reserve) {
+    rewrite<Reserve>(mail, [this](Reserve& reserve) {
+      std::vector<PrefixHash> mine = reserve.prefix.blocks;
+      const size_t common = std::min(mine.size(), last_names_.size());
+      std::copy_n(last_names_.begin(), common, reserve.prefix.blocks.begin());
+      if (!mine.empty()) last_names_ = std::move(mine);
+    });
+  }
   if (sabotage_ != Sabotage::stop_decoding || mail.envelope.kind != MsgKind::step_done) return true;
   return ++count_ < 5;
 }
@@ -160,6 +196,13 @@ bool SabotageKit::say_decode(Mail& mail) {
       std::vector<BlockId> mine = reserved.blocks;
       if (!mine.empty() && !last_reserved_.empty()) reserved.blocks[0] = last_reserved_[0];
       last_reserved_ = std::move(mine);
+    });
+  }
+  if (sabotage_ == Sabotage::overlong_hit && mail.envelope.kind == MsgKind::reserved) {
+    rewrite<Reserved>(mail, [](Reserved& reserved) {
+      if (reserved.blocks.size() < 2) return;
+      reserved.blocks.erase(reserved.blocks.begin());
+      reserved.hit_tokens += FakeModel{}.geometry.block_tokens;
     });
   }
   return true;

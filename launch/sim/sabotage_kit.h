@@ -9,6 +9,7 @@
 #include "launch/sim/swarm_plan.h"
 #include "runtime/actor/engine.h"
 #include "runtime/base/ids.h"
+#include "runtime/layout/prefix_hash.h"
 #include "transport/sim/sim_fabric.h"
 
 namespace baton {
@@ -24,19 +25,21 @@ class SabotageKit {
   // What the actor of a place hears and says.
   std::pair<Saboteur::Change, Saboteur::Change> for_actor(uint32_t slot);
   // What an engine is given to compute.
-  void change_batch(Batch& batch) const;
+  void change_batch(Batch& batch);
   // What becomes of a message to a client: nothing, itself, or more.
   std::vector<Mail> to_client(const Mail& mail);
 
  private:
   bool hear_gateway(Mail& mail);
-  bool hear_decode(const Mail& mail);
+  bool hear_prefill(Mail& mail);
+  bool hear_decode(Mail& mail);
   bool say_decode(Mail& mail);
 
   const Sabotage sabotage_;
   std::map<RequestId, Epoch> epochs_;
   std::vector<BlockId> last_reserved_;
   SlotLease last_freed_;
+  std::vector<PrefixHash> last_names_;
   uint64_t count_ = 0;
 };
 

@@ -11,6 +11,13 @@ constexpr Micros kLatencyMax = 400;
 constexpr Micros kFullRetry = 5 * kMillisecond;
 constexpr Micros kHelloRetry = 2 * kSecond;
 
+// One of a few beginnings, and a tail of its own.
+void begin_alike(SimRandom& random, std::vector<TokenId>& ids) {
+  const auto kind = static_cast<size_t>(random.below(2));
+  const auto common = static_cast<size_t>(random.between(0, static_cast<int64_t>(ids.size())));
+  for (size_t i = 0; i < common; ++i) ids[i] = static_cast<TokenId>((i * 7 + kind * 31) % 256);
+}
+
 // Tokens that the client has, per choice.
 std::vector<uint32_t> positions(const JobRecord& job) {
   std::vector<uint32_t> has;
@@ -261,6 +268,10 @@ Submit draw_submit(SimRandom& random, const ClientPlan& plan, uint64_t number,
     } else {
       submit.ids.push_back(static_cast<TokenId>(random.below(256)));
     }
+  }
+  if (!text && random.chance(plan.alike)) begin_alike(random, submit.ids);
+  if (plan.tenants > 1) {
+    submit.tenant = std::string(1, static_cast<char>('A' + random.below(plan.tenants)));
   }
   submit.has_max_tokens = !random.chance(0.1);
   const auto wanted =

@@ -88,6 +88,8 @@ void SimCluster::boot_control(SimHost& host) {
   scheduler.limits = plan_.limits;
   scheduler.limits.queued_requests_max += plan_.scheduler_queue_extra;
   scheduler.boot_epoch = host.life();
+  scheduler.prefix_cache = plan_.prefix_cache;
+  scheduler.local_prefill = plan_.local_prefill;
   scheduler.link = &link;
   host.add_actor(kSchedulerSlot, factory<Scheduler>(host.rank(), kSchedulerSlot, scheduler));
 }

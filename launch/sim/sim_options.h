@@ -28,16 +28,25 @@ enum class Sabotage : uint8_t {
   lose_slot_freed,
   lose_kv_sent,  // a prefill actor never learns that its blocks are free
   ignore_cancel,
-  stop_decoding,   // a decode actor beats but steps no more
-  overfill_queue,  // more requests are queued than the limit says
-  write_shared,    // a block that several sequences share is written without a copy
-  free_twice,      // a decode actor frees one choice's slot in the place of another's
-  mix_choices,     // tokens of two choices of a request change places
-  swap_heads,      // KV of two heads changes places on its way
-  shift_layers,    // KV arrives in the wrong layers
-  reverse_blocks,  // blocks of a transfer arrive in the wrong order
-  lose_suffix,     // the last block of a transfer arrives empty
-  wrong_element,   // KV is taken for another element type
+  stop_decoding,       // a decode actor beats but steps no more
+  overfill_queue,      // more requests are queued than the limit says
+  write_shared,        // a block that several sequences share is written without a copy
+  free_twice,          // a decode actor frees one choice's slot in the place of another's
+  mix_choices,         // tokens of two choices of a request change places
+  swap_heads,          // KV of two heads changes places on its way
+  shift_layers,        // KV arrives in the wrong layers
+  reverse_blocks,      // blocks of a transfer arrive in the wrong order
+  lose_suffix,         // the last block of a transfer arrives empty
+  wrong_element,       // KV is taken for another element type
+  stop_decoding,       // a decode actor beats but steps no more
+  overfill_queue,      // more requests are queued than the limit says
+  write_shared,        // a block that several sequences share is written without a copy
+  free_twice,          // a decode actor frees one choice's slot in the place of another's
+  mix_choices,         // tokens of two choices of a request change places
+  wrong_cached_block,  // a prefix cache answers with the blocks of another prompt
+  ignore_tenant,       // and as if all prompts were one tenant's
+  overlong_hit,        // a decode actor says that it has more of a prompt than it can have
+  evict_in_use,        // a step gets a block that another sequence still uses
 };
 const char* sabotage_name(Sabotage sabotage) noexcept;
 // All of them, `none` excluded.
@@ -74,8 +83,10 @@ struct SimReport {
   uint64_t restarts = 0;  // of actors
   uint64_t stalls = 0;
   uint64_t cuts = 0;
-  uint64_t stale = 0;    // messages and tokens that a fence dropped
-  uint64_t corrupt = 0;  // pieces whose digest was wrong
+  uint64_t stale = 0;           // messages and tokens that a fence dropped
+  uint64_t corrupt = 0;         // pieces whose digest was wrong
+  uint64_t cache_hit = 0;       // positions that prefix caches had, in the last lives
+  uint64_t local_prefills = 0;  // prompts that decode actors computed
 
   bool ok() const { return findings.empty(); }
 };

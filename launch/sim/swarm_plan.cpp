@@ -99,6 +99,17 @@ std::string describe(const std::vector<SwarmLayout>& layouts) {
   return text;
 }
 
+// Many sequences in a pool that hardly holds one: preemption after preemption.
+void draw_storm(SimRandom& random, SwarmPlan& plan) {
+  const uint32_t least = plan.context_max / 16 + 1;
+  plan.prefill_blocks = least + static_cast<uint32_t>(random.between(0, 2));
+  plan.decode_blocks = least + static_cast<uint32_t>(random.between(0, 2));
+  plan.limits.decode_slots = static_cast<size_t>(random.between(4, 8));
+  plan.clients.jobs_each = static_cast<uint32_t>(random.between(6, 12));
+  plan.clients.new_max = plan.context_max;
+  plan.clients.think_us_max = 0;
+}
+
 }  // namespace
 
 SwarmPlan draw_plan(SimRandom& random, bool calm) {
@@ -121,6 +132,14 @@ SwarmPlan draw_plan(SimRandom& random, bool calm) {
   plan.clients.choices_max = std::min<uint32_t>(8, static_cast<uint32_t>(plan.limits.decode_slots));
   plan.catch_up_tokens = static_cast<uint32_t>(random.between(1, 64));
   if (random.chance(0.3)) plan.min_decode_steps = static_cast<uint32_t>(random.between(2, 6));
+  plan.prefix_cache = !random.chance(0.15);
+  plan.clients.alike = some(random, 1.0, 0.8);
+  plan.clients.tenants = static_cast<uint32_t>(random.between(1, 3));
+  plan.local_prefill.mode = static_cast<LocalPrefillPolicy::Mode>(random.between(0, 2));
+  if (plan.local_prefill.mode == LocalPrefillPolicy::Mode::fixed) {
+    plan.local_prefill.tokens = static_cast<uint32_t>(random.between(1, 60));
+  }
+  if (random.chance(0.2)) draw_storm(random, plan);
   // Drawn in any case, so that a calm run of a seed has the same cluster and clients.
   const ChaosPlan chaos = draw_chaos(random);
   if (!calm) plan.chaos = chaos;
@@ -139,7 +158,7 @@ std::string describe(const SwarmPlan& plan) {
   const ChaosPlan& c = plan.chaos;
   return fmt::format(
       "{}{} prefill x {} blocks, {} decode x {} blocks x {} slots, context {}, {} clients x {} "
-      "jobs; "
+      "jobs; cache {} local {}:{}; "
       "drop {:.2f} dup {:.2f} late {:.2f} | kv slow {:.2f} fail {:.2f} corrupt {:.2f} | per "
       "second: "
       "cuts {:.2f} clogs {:.2f} crashes {:.2f} stalls {:.2f}/{:.2f} failures {:.2f} | cancel "
@@ -147,10 +166,11 @@ std::string describe(const SwarmPlan& plan) {
       "disconnect {:.2f} | kv {} to {}",
       plan.alone ? "alone: " : "", plan.prefill_ranks, plan.prefill_blocks, plan.decode_ranks,
       plan.decode_blocks, plan.limits.decode_slots, plan.context_max, plan.clients.clients,
-      plan.clients.jobs_each, c.network.drop, c.network.duplicate, c.network.late, c.fabric.slow,
-      c.fabric.fail, c.fabric.corrupt, c.cuts, c.clogs, c.crashes, c.stalls, c.control_stalls,
-      c.actor_failures, plan.clients.cancel, plan.clients.disconnect,
-      describe(plan.prefill_layouts), describe(plan.decode_layouts));
+      plan.clients.jobs_each, plan.prefix_cache ? "on" : "off",
+      static_cast<int>(plan.local_prefill.mode), plan.local_prefill.tokens, c.network.drop,
+      c.network.duplicate, c.network.late, c.fabric.slow, c.fabric.fail, c.fabric.corrupt, c.cuts,
+      c.clogs, c.crashes, c.stalls, c.control_stalls, c.actor_failures, plan.clients.cancel,
+      plan.clients.disconnect, describe(plan.prefill_layouts), describe(plan.decode_layouts));
 }
 
 }  // namespace baton

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/prefill/packer.h"
+#include "actors/scheduler/local_prefill.h"
 #include "runtime/base/limits.h"
 #include "runtime/layout/geometry.h"
 #include "runtime/sim/network.h"
@@ -42,6 +43,8 @@ struct ClientPlan {
   double leave = 0;       // chance per client that it goes for good in the middle
   double deadline = 0;
   double share_key = 0;  // same idempotency key as another job
+  double alike = 0;      // the prompt begins like others do
+  uint32_t tenants = 1;
   Micros away_us_max = 0;
 };
 
@@ -68,6 +71,8 @@ struct SwarmPlan {
   uint32_t catch_up_tokens = 64;
   uint32_t min_decode_steps = 1;
   PackPolicy pack_policy = PackPolicy::buckets;
+  bool prefix_cache = true;
+  LocalPrefillPolicy local_prefill;
   size_t pieces_max = 256;
   Micros step_us_max = 4000;
   Micros handler_us_max = 20;

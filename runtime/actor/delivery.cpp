@@ -49,6 +49,7 @@ Delivery delivery_of(MsgKind kind) noexcept {
     case MsgKind::release:
     case MsgKind::kv_post:
     case MsgKind::adopt:
+    case MsgKind::start:
     case MsgKind::resend: return kAsked;
     case MsgKind::connected:
     case MsgKind::connect_failed:

@@ -56,6 +56,7 @@ const char* msg_kind_name(MsgKind kind) noexcept {
     case MsgKind::preempted: return "preempted";
     case MsgKind::adopted: return "adopted";
     case MsgKind::adopt_failed: return "adopt_failed";
+    case MsgKind::start: return "start";
     case MsgKind::run: return "run";
     case MsgKind::run_refused: return "run_refused";
     case MsgKind::prefill_done: return "prefill_done";

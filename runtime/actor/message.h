@@ -69,6 +69,7 @@ enum class MsgKind : uint16_t {
   preempted = 65,
   adopted = 66,
   adopt_failed = 67,
+  start = 68,
   // Scheduler and prefill
   run = 80,
   run_refused = 81,

@@ -2,8 +2,8 @@
 
 #define XXH_STATIC_LINKING_ONLY  // the state, by value
 // clang-format off: the second redirects the first to what this processor has
-#include <xxhash.h>
 #include <xxh_x86dispatch.h>
+#include <xxhash.h>
 // clang-format on
 
 #include <new>
@@ -29,6 +29,11 @@ void Hasher64::add(std::span<const std::byte> bytes) noexcept {
 
 uint64_t Hasher64::value() const noexcept {
   return XXH3_64bits_digest(reinterpret_cast<const XXH3_state_t*>(state_));
+}
+
+Hash128 hash128(const void* data, size_t size, uint64_t seed) noexcept {
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(data, size, seed);
+  return {hash.low64, hash.high64};
 }
 
 }  // namespace baton

@@ -21,6 +21,13 @@ class Hasher64 {
   alignas(64) std::byte state_[640];
 };
 
+// XXH3, 128 bits: for names of contents that are taken on trust.
+struct Hash128 {
+  uint64_t low = 0;
+  uint64_t high = 0;
+};
+Hash128 hash128(const void* data, size_t size, uint64_t seed = 0) noexcept;
+
 // A bijective mix of 64 bits (splitmix64's finaliser), for hash chains over small integers.
 constexpr uint64_t mix64(uint64_t x) noexcept {
   x += 0x9E3779B97F4A7C15u;

@@ -35,7 +35,10 @@ void BlockLease::give_back() noexcept {
 }
 
 BlockPool::BlockPool(uint32_t blocks)
-    : references_(blocks, 0), free_bits_((blocks + 63) / 64, ~uint64_t{0}), free_(blocks) {
+    : references_(blocks, 0),
+      free_bits_((blocks + 63) / 64, ~uint64_t{0}),
+      kept_(blocks),
+      free_(blocks) {
   if (blocks % 64 != 0) free_bits_.back() = (uint64_t{1} << (blocks % 64)) - 1;
 }
 
@@ -66,12 +69,22 @@ BlockLease BlockPool::take_named(BlockId id) {
 
 void BlockPool::add_reference(BlockId id) {
   CHECK(references_[id.value] > 0);
-  ++references_[id.value];
+  if (++references_[id.value] == 2 && kept_[id.value]) --kept_idle_;
+}
+
+void BlockPool::set_kept(BlockId id, bool kept) {
+  CHECK(references_[id.value] > 0 && kept_[id.value] != kept);
+  kept_[id.value] = kept;
+  if (references_[id.value] == 1) kept_idle_ += kept ? 1 : -1u;
 }
 
 void BlockPool::drop_reference(BlockId id) noexcept {
   CHECK(references_[id.value] > 0);
-  if (--references_[id.value] > 0) return;
+  if (--references_[id.value] > 0) {
+    if (references_[id.value] == 1 && kept_[id.value]) ++kept_idle_;
+    return;
+  }
+  CHECK_MSG(!kept_[id.value], "a cached block went home behind its cache's back");
   free_bits_[id.value / 64] |= uint64_t{1} << (id.value % 64);
   search_from_ = std::min(search_from_, id.value / 64);
   ++free_;

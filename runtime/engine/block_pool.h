@@ -55,6 +55,14 @@ class BlockPool {
   BlockLease take_named(BlockId id);
   uint32_t references(BlockId id) const { return references_[id.value]; }
 
+  // A cache keeps a lease on the block only as long as nobody else needs the room: while that lease
+  // is the only one, the block is idle.
+  void set_kept(BlockId id, bool kept);
+  bool kept(BlockId id) const { return kept_[id.value]; }
+  uint32_t kept_idle() const { return kept_idle_; }
+  // References other than the cache's.
+  uint32_t users(BlockId id) const { return references_[id.value] - (kept_[id.value] ? 1 : 0); }
+
  private:
   friend class BlockLease;
   void add_reference(BlockId id);
@@ -62,7 +70,9 @@ class BlockPool {
 
   std::vector<uint32_t> references_;
   std::vector<uint64_t> free_bits_;  // one bit per block: 1 = free
+  std::vector<bool> kept_;
   uint32_t free_ = 0;
+  uint32_t kept_idle_ = 0;
   uint32_t search_from_ = 0;  // no free block in words below this
 };
 

@@ -49,6 +49,16 @@ def wait_for(condition, seconds, what):
     return time.monotonic() - start
 
 
+def wait_for_value(read, seconds):
+    """What `read()` gives when it has not changed for two beats of the workers, at most `seconds` on."""
+    value, since, start = read(), time.monotonic(), time.monotonic()
+    while time.monotonic() - since < 1.1 and time.monotonic() - start < seconds:
+        time.sleep(0.05)
+        if (new := read()) != value:
+            value, since = new, time.monotonic()
+    return value
+
+
 def alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"

@@ -30,10 +30,12 @@ const std::vector<Expectation>& expectations() {
       {Sabotage::lose_kv_sent, {"rest"}},           {Sabotage::ignore_cancel, {"cancel"}, true},
       {Sabotage::stop_decoding, {"liveness"}},      {Sabotage::overfill_queue, {"limit"}},
       {Sabotage::write_shared, {"lease"}},          {Sabotage::free_twice, {"lease"}},
-      {Sabotage::mix_choices, {"stream"}},
-      {Sabotage::swap_heads, {"stream"}},           {Sabotage::shift_layers, {"stream"}},
-      {Sabotage::reverse_blocks, {"stream"}},       {Sabotage::lose_suffix, {"stream"}},
-      {Sabotage::wrong_element, {"stream"}},
+      {Sabotage::mix_choices, {"stream"}},          {Sabotage::swap_heads, {"stream"}},
+      {Sabotage::shift_layers, {"stream"}},         {Sabotage::reverse_blocks, {"stream"}},
+      {Sabotage::lose_suffix, {"stream"}},          {Sabotage::wrong_element, {"stream"}},
+      {Sabotage::mix_choices, {"stream"}},          {Sabotage::wrong_cached_block, {"stream"}},
+      {Sabotage::ignore_tenant, {"cache"}},         {Sabotage::overlong_hit, {"cache"}},
+      {Sabotage::evict_in_use, {"lease"}},
   };
   return all;
 }

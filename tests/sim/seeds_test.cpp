@@ -60,11 +60,15 @@ TEST_CASE("500 seeds: every promise holds under faults, and the cluster comes to
     sum.cuts += report.cuts;
     sum.corrupt += report.corrupt;
     sum.stale += report.stale;
+    sum.cache_hit += report.cache_hit;
+    sum.local_prefills += report.local_prefills;
   }
   // The faults are really there, and most jobs succeed all the same.
   CHECK(sum.done > sum.jobs / 2);
   CHECK(sum.migrations > 100);
-  CHECK(sum.preemptions > 0);
+  CHECK(sum.preemptions > 100);
+  CHECK(sum.cache_hit > 5000);
+  CHECK(sum.local_prefills > 200);
   CHECK(sum.crashes > 100);
   CHECK(sum.restarts > 50);
   CHECK(sum.stalls > 100);

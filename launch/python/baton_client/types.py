@@ -159,6 +159,7 @@ class Worker:
     steps: int
     beat_age_us: int
     counters: Dict[str, int] = field(default_factory=dict)  # since its life began
+    blocks_cached: int = 0
 
 
 @dataclass

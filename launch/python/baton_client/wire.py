@@ -102,7 +102,7 @@ def _worker(w: Sequence[Any]) -> Worker:
         rank=w[0], role=ROLE_NAMES[w[2]], host=w[3], cores=w[4], alive=w[5], slots=slots,
         slots_free=w[7], blocks=blocks, blocks_free=w[8], blocks_quarantined=w[9], queued=w[10],
         running=w[11], steps=w[12], beat_age_us=w[13],
-        counters=_counts(w[15]) if len(w) > 15 else {},
+        counters=_counts(w[15]) if len(w) > 15 else {}, blocks_cached=w[16] if len(w) > 16 else 0,
     )  # fmt: skip
 
 

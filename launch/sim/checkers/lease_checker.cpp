@@ -9,6 +9,9 @@ void LeaseChecker::posted(const Mail& mail) {
   if (e.kind == Reserved::kind) {
     const auto message = decode_body<Reserved>(mail.body, Limits{});
     if (message.ok()) reserved(e.from, *message);
+  } else if (e.kind == Adopted::kind) {
+    const auto message = decode_body<Adopted>(mail.body, Limits{});
+    if (message.ok()) adopted(e.from, message->transfer);
   } else if (e.kind == SlotFreed::kind) {
     const auto message = decode_body<SlotFreed>(mail.body, Limits{});
     if (message.ok()) freed(e.from, message->slot);
@@ -42,6 +45,11 @@ void LeaseChecker::reserved(const ActorId& actor, const Reserved& message) {
                                  " still");
     }
   }
+}
+
+// From here on its blocks may be exchanged for others with the same bytes; step() watches them.
+void LeaseChecker::adopted(const ActorId& actor, TransferId transfer) {
+  std::erase_if(life_of(actor).blocks, [&](const auto& entry) { return entry.second == transfer; });
 }
 
 void LeaseChecker::freed(const ActorId& actor, const SlotLease& slot) {

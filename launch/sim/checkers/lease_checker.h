@@ -11,8 +11,9 @@
 namespace baton {
 
 // No block and no slot is in two live leases of one decode life: from the Reserved that names them
-// to the SlotFreed that gives them back. And within a step, no two rows share a block. The harness
-// shows it what decode actors post, and every step.
+// to the Adopted after which the blocks belong to running sequences, and the SlotFreed that gives
+// the slots back. And within a step, no row writes a block that another one uses. The harness shows
+// it what decode actors post, and every step.
 class LeaseChecker {
  public:
   explicit LeaseChecker(Findings& findings) : findings_(findings) {}
@@ -28,6 +29,7 @@ class LeaseChecker {
   };
   Decode& life_of(const ActorId& actor);
   void reserved(const ActorId& actor, const Reserved& reserved);
+  void adopted(const ActorId& actor, TransferId transfer);
   void freed(const ActorId& actor, const SlotLease& slot);
 
   Findings& findings_;

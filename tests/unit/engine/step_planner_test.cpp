@@ -50,6 +50,29 @@ TEST_CASE("prompts beside decode rows get at most their share, alone the whole s
   CHECK(alone.prefill == std::vector<PlannedPrompt>{{1, 30}, {2, 34}});
 }
 
+TEST_CASE("S9: a long prompt goes in by chunks, and others are packed beside it") {
+  StepBudget chunked = budget(64, 0, 8);
+  chunked.chunking = true;
+  chunked.chunk_tokens_max = 20;
+  const std::vector<WaitingPrompt> prompts = {{1, 300}, {2, 10}, {3, 50}, {4, 50}};
+  const StepPlan plan = plan_step(chunked, {}, prompts);
+  CHECK(plan.prefill == std::vector<PlannedPrompt>{{1, 20}, {2, 10}, {3, 20}, {4, 14}});
+  // A piece that would make no progress is larger.
+  const std::vector<WaitingPrompt> scored = {{1, 300, 30}};
+  CHECK(plan_step(chunked, {}, scored).prefill == std::vector<PlannedPrompt>{{1, 30}});
+}
+
+TEST_CASE("a prompt that needs several tokens to advance gets them beside decode rows") {
+  StepBudget b = budget(8, 8, 8);
+  b.prefill_tokens_max = b.prefill_tokens_kept = 1;
+  b.chunking = true;
+  const std::vector<uint64_t> rows = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<WaitingPrompt> scored = {{20, 30, 2}};
+  const StepPlan plan = plan_step(b, rows, scored);
+  CHECK(plan.decode.size() == 6);
+  CHECK(plan.prefill == std::vector<PlannedPrompt>{{20, 2}});
+}
+
 TEST_CASE("with chunking the rest of a step is filled with a piece of the next prompt") {
   StepBudget chunked = budget(64, 0, 8);
   chunked.chunking = true;

@@ -225,4 +225,40 @@ TEST_CASE("S1: a lonely class is not starved by a stream of others") {
   }
 }
 
+// What runs before a prompt had come before it was old enough for its pack to be closed, or during
+// the step under way then. Whatever the lengths, the order and the policy.
+TEST_CASE("S1, S5: nobody is overtaken by what comes a pack's age and a step later") {
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const uint32_t context = 64u << (random() % 6);
+    PackOptions o = options(context, 16 + random() % 1024, 1 + random() % 8);
+    o.policy = seed % 2 == 0 ? PackPolicy::token_budget : PackPolicy::buckets;
+    o.age_max_us = random() % 30 * kMillisecond;
+    const Micros step_max = (1 + random() % 20) * kMillisecond;
+    Packer packer(o);
+    std::vector<PackItem> ran;
+    uint64_t last_key = 0;
+    Micros now = 0;
+    for (int step = 0; step < 300 || packer.size() > 0; ++step) {
+      REQUIRE(step < 3000);
+      for (Micros end = now + 1 + random() % step_max; now < end; now += 1 + random() % 500) {
+        if (step < 300 && random() % 4 == 0) {
+          const uint32_t tokens = 1 + random() % (random() % 3 == 0 ? context : 64);
+          packer.add({++last_key, std::min(tokens, context), now});
+        }
+      }
+      if (const std::optional<Pack> pack = packer.next(now)) {
+        for (const PackItem& item : pack->items) {
+          for (const PackItem& earlier : ran) {
+            REQUIRE(earlier.arrival_us <= item.arrival_us + o.age_max_us + step_max + 500);
+          }
+        }
+        ran.insert(ran.end(), pack->items.begin(), pack->items.end());
+      }
+    }
+    REQUIRE(ran.size() == last_key);
+  }
+}
+
 }  // namespace baton

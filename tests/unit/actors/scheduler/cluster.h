@@ -152,7 +152,7 @@ class Cluster {
   Reserve last_reserve;
   Run last_run;
 
-  void reserved(Life& life, uint32_t hit_tokens = 0) {
+  void reserved(Life& life, uint32_t hit_tokens = 0, bool local = false) {
     life.slot = {{next_slot_[life.target]++ % 64}, {++last_generation_}};
     Reserved message;
     message.transfer = life.transfer;
@@ -160,6 +160,7 @@ class Cluster {
     const uint32_t blocks = small_geometry().blocks_for(last_reserve.tokens);
     for (uint32_t i = 0; i < blocks; ++i) message.blocks.push_back({i});
     message.hit_tokens = hit_tokens;
+    message.local = local;
     message.blocks_held = small_geometry().blocks_for(last_reserve.tokens + 1);
     --slots_free_[life.target];
     blocks_free_[life.target] -= message.blocks_held;

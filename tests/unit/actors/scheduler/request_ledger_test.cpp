@@ -57,6 +57,9 @@ TEST_CASE("QUEUED, capacity: Reserve, RESERVING") {
 TEST_CASE("RESERVING, Reserved: Run, PREFILL") {
   check_row(reserving, {reserved}, {send_run}, prefill);
 }
+TEST_CASE("RESERVING, Reserved for a local prefill: Start, the source is not needed, TRANSFER") {
+  check_row(reserving, {reserved_local}, {send_start, forget_source}, transfer);
+}
 TEST_CASE("RESERVING, refused, timeout or D down: Release, epoch+1, QUEUED") {
   check_row(reserving, {reserve_refused, stage_timeout, decode_down}, kBackInLine, queued);
 }
@@ -155,7 +158,7 @@ TEST_CASE("PREFILL and TRANSFER, the reservation ended by itself: retry, FREEZIN
   check_row(transfer, {slot_freed}, kRetry, freezing);
 }
 TEST_CASE("DECODE, PrefillDone after Adopted: DECODE") {
-  check_row(decode, {prefill_done}, {}, decode);
+  check_row(decode, {prefill_done, adopted}, {}, decode);
 }
 TEST_CASE("FREEZING, timeout: tell G, FAILED") {
   check_row(freezing, {stage_timeout}, {tell_gateway}, failed);
@@ -167,21 +170,48 @@ TEST_CASE("CLOSING, P or D down: epoch+1, Freeze, FREEZING") {
 // ---------------------------------------------------------------- all pairs
 
 TEST_CASE("every pair of state and event is either a row above or dropped in place") {
-  const std::set<std::pair<RequestState, RequestEvent>> rows = {
-      {queued, capacity},           {queued, starved},           {reserving, reserved},
-      {reserving, reserve_refused}, {reserving, stage_timeout},  {reserving, decode_down},
-      {reserving, prefill_down},    {reserving, slot_freed},     {reserving, reserve_rejected},
-      {prefill, prefill_done},      {prefill, prefill_finished}, {prefill, adopted},
-      {prefill, run_refused},       {prefill, prefill_failed},   {prefill, stage_timeout},
-      {prefill, prefill_down},      {prefill, decode_down},      {prefill, adopt_failed},
-      {prefill, slot_freed},        {prefill, prefill_rejected}, {transfer, prefill_rejected},
-      {transfer, adopted},          {transfer, adopt_failed},    {transfer, prefill_failed},
-      {transfer, stage_timeout},    {transfer, prefill_down},    {transfer, decode_down},
-      {transfer, slot_freed},       {decode, prefill_down},      {decode, slot_freed},
-      {decode, preempted},          {decode, decode_down},       {decode, prefill_done},
-      {freezing, frozen},           {freezing, frozen_complete}, {freezing, attempts_exhausted},
-      {freezing, stage_timeout},    {closing, stage_timeout},    {closing, prefill_down},
-      {closing, decode_down}};
+  const std::set<std::pair<RequestState, RequestEvent>> rows = {{queued, capacity},
+                                                                {queued, starved},
+                                                                {reserving, reserved},
+                                                                {reserving, reserved_local},
+                                                                {decode, adopted},
+                                                                {reserving, reserve_refused},
+                                                                {reserving, stage_timeout},
+                                                                {reserving, decode_down},
+                                                                {reserving, prefill_down},
+                                                                {reserving, slot_freed},
+                                                                {reserving, reserve_rejected},
+                                                                {prefill, prefill_done},
+                                                                {prefill, prefill_finished},
+                                                                {prefill, adopted},
+                                                                {prefill, run_refused},
+                                                                {prefill, prefill_failed},
+                                                                {prefill, stage_timeout},
+                                                                {prefill, prefill_down},
+                                                                {prefill, decode_down},
+                                                                {prefill, adopt_failed},
+                                                                {prefill, slot_freed},
+                                                                {prefill, prefill_rejected},
+                                                                {transfer, prefill_rejected},
+                                                                {transfer, adopted},
+                                                                {transfer, adopt_failed},
+                                                                {transfer, prefill_failed},
+                                                                {transfer, stage_timeout},
+                                                                {transfer, prefill_down},
+                                                                {transfer, decode_down},
+                                                                {transfer, slot_freed},
+                                                                {decode, prefill_down},
+                                                                {decode, slot_freed},
+                                                                {decode, preempted},
+                                                                {decode, decode_down},
+                                                                {decode, prefill_done},
+                                                                {freezing, frozen},
+                                                                {freezing, frozen_complete},
+                                                                {freezing, attempts_exhausted},
+                                                                {freezing, stage_timeout},
+                                                                {closing, stage_timeout},
+                                                                {closing, prefill_down},
+                                                                {closing, decode_down}};
   const std::set<RequestEvent> any_live = {done, done_failed, cancel, deadline, gateway_down};
   size_t pairs = 0;
   for (size_t s = 0; s < kRequestStates; ++s) {

@@ -108,3 +108,99 @@ TEST_CASE("the instance with the most free blocks is kept for a request that wai
   CHECK(sites.claim({500, 900, 1}) == kD2);
   CHECK_FALSE(sites.claim({500, 1100, 1}));
 }
+
+// ---------------------------------------------------------------- load and prefix
+
+namespace {
+
+std::vector<PrefixHash> beginning(size_t blocks) {
+  const std::vector<TokenId> tokens(blocks * PrefixDirectory::kBlockTokens, 5);
+  return prefix_chain({1, 1}, tokens, PrefixDirectory::kBlockTokens);
+}
+
+}  // namespace
+
+TEST_CASE("an instance that was given the same beginning is preferred, as far as its load allows") {
+  Sites sites = four_sites();
+  const auto names = beginning(4);
+  sites.note_prefix(names, kP2, kD2);
+  const Need need{300, 400, 1};
+  CHECK(sites.place(need).source == kP1);
+  CHECK(sites.place(need, {}, names).source == kP2);
+  CHECK(sites.place(need, {}, names).target == kD2);
+  // 256 of 300 positions are there: worth 200 queued tokens and 3 running sequences, not more.
+  sites.put(kP2, prefill_site(1, 200));
+  sites.put(kD2, decode_site(1, 60, 3));
+  CHECK(sites.place(need, {}, names).source == kP2);
+  CHECK(sites.place(need, {}, names).target == kD2);
+  sites.put(kP2, prefill_site(1, 300));
+  sites.put(kD2, decode_site(1, 60, 5));
+  CHECK(sites.place(need, {}, names).source == kP1);
+  CHECK(sites.place(need, {}, names).target == kD1);
+}
+
+TEST_CASE("what has no room, is kept for another, or has died is not chosen for its prefix") {
+  Sites sites = four_sites();
+  const auto names = beginning(4);
+  const Need need{300, 400, 1};
+  sites.note_prefix(names, kP2, kD2);
+  CHECK(sites.place(need, kD2, names).target == kD1);
+  sites.put(kP2, prefill_site(2, 0));
+  sites.put(kD2, decode_site(0, 60, 4));
+  CHECK(sites.place(need, {}, names).source == kP1);
+  CHECK(sites.place(need, {}, names).target == kD1);
+  sites.put(kD2, decode_site(4, 10));
+  CHECK(sites.place(need, {}, names).target == kD1);
+  sites.erase(kP2);
+  sites.erase(kD2);
+  sites.put(kP2, prefill_site());
+  sites.put(kD2, decode_site(4, 60));
+  CHECK(sites.place(need, {}, names).source == kP1);  // its next life knows nothing of it
+  CHECK(sites.place(need, {}, names).target == kD1);
+}
+
+// ---------------------------------------------------------------- local prefill
+
+TEST_CASE("a short prompt goes to a decode instance alone when every prefill window is full") {
+  using Mode = LocalPrefillPolicy::Mode;
+  Sites sites({Mode::automatic, 0});
+  sites.put(kP1, prefill_site(2, 200));
+  sites.put(kD1, decode_site(4, 60));
+  const Need brief{50, 80, 1, true};
+  const Place placed = sites.place(brief);
+  CHECK(placed.outcome == PlaceOutcome::placed);
+  CHECK_FALSE(placed.source);
+  CHECK(placed.target == kD1);
+  CHECK(placed.local_tokens == UINT32_MAX);  // nobody else is there to compute it
+  CHECK(sites.place({400, 500, 1, true}).outcome == PlaceOutcome::prefill_full);
+  CHECK(sites.place({50, 80, 1, false}).outcome == PlaceOutcome::prefill_full);
+  CHECK_FALSE(sites.full());
+}
+
+TEST_CASE(
+    "with room in its window the prefill instance is chosen, and the rule says up to which hit") {
+  using Mode = LocalPrefillPolicy::Mode;
+  Sites sites({Mode::automatic, 0});
+  sites.put(kP1, prefill_site(1, 100));
+  sites.put(kD1, decode_site(4, 60));
+  const Place placed = sites.place({300, 400, 1, true});
+  CHECK(placed.source == kP1);
+  CHECK(placed.local_tokens == 100);
+  CHECK(sites.place({300, 400, 1, false}).local_tokens == 0);
+}
+
+TEST_CASE("without a prefill instance everything goes to decode instances, if that is allowed") {
+  using Mode = LocalPrefillPolicy::Mode;
+  Sites allowed({Mode::automatic, 0});
+  allowed.put(kD1, decode_site(4, 60));
+  CHECK(allowed.serving());
+  const Place placed = allowed.place({800, 900, 1, true});
+  CHECK(placed.outcome == PlaceOutcome::placed);
+  CHECK_FALSE(placed.source);
+  CHECK(placed.local_tokens == UINT32_MAX);
+  CHECK(allowed.place({800, 900, 1, false}).outcome == PlaceOutcome::impossible);
+  Sites forbidden;
+  forbidden.put(kD1, decode_site(4, 60));
+  CHECK_FALSE(forbidden.serving());
+  CHECK(forbidden.place({800, 900, 1, true}).outcome == PlaceOutcome::impossible);
+}

@@ -44,8 +44,9 @@ struct Request {
 
 class Relay {
  public:
-  explicit Relay(uint32_t seed)
-      : random_(seed), prefill_(network_, shape()), decode_(network_, shape()) {
+  // `alike`: prompts begin like others, and both sides keep what they have computed for the next.
+  Relay(uint32_t seed, bool alike)
+      : random_(seed), alike_(alike), prefill_(network_, shape()), decode_(network_, shape()) {
     decode_.mover.receiver = true;
     limits_.decode_slots = 1 + pick(6);
     limits_.prompts_per_pack_max = 1 + pick(5);
@@ -57,7 +58,8 @@ class Relay {
 
   void submit() {
     Request request;
-    request.prompt = some_prompt(1 + pick(90), static_cast<TokenId>(pick(900)));
+    const auto first = static_cast<TokenId>(pick(alike_ ? 3 : 900));
+    request.prompt = some_prompt(1 + pick(90), first);
     request.max_tokens = 1 + pick(30);
     request.seed = random_();
     requests_[++last_request_] = request;
@@ -118,6 +120,8 @@ class Relay {
   uint64_t handed_over = 0;
   uint64_t retries = 0;
   uint64_t preempted = 0;
+  uint64_t started_here = 0;
+  uint64_t cache_hits = 0;  // on either side
 
  private:
   static ScriptedEngine::Shape shape() {
@@ -241,6 +245,7 @@ class Relay {
       reserve.source = prefill_.context->self();
       reserve.plan = plan_digest();
       reserve.tokens = static_cast<uint32_t>(request.prompt.size() + request.tokens.size());
+      if (alike_) name(request, reserve);
       send(decode_, reserve, id);
       if (pick(4) == 0) return;
     }
@@ -251,6 +256,29 @@ class Relay {
     if (request.ahead.empty() || ++request.gap_turns < 20) return;
     request.gap_turns = 0;
     send(decode_, Resend{0, next}, id);
+  }
+  // Blocks are named by tokens, and for some lives the decode side is to compute what is missing.
+  void name(const Request& request, Reserve& reserve) {
+    reserve.prefix.root = kRoot;
+    std::vector<TokenId> tokens = request.prompt;
+    tokens.insert(tokens.end(), request.tokens.begin(), request.tokens.end());
+    reserve.prefix.blocks = prefix_chain(kRoot, tokens, prefill_.engine.geometry().block_tokens);
+    const uint32_t what = pick(4);
+    if (what == 1) reserve.local_tokens = pick(60);
+    if (what == 2) reserve.local_tokens = UINT32_MAX;
+    if (what == 2) reserve.source = {};
+  }
+  void start(const Reserved& reserved, uint64_t id) {
+    const Request& request = requests_[id];
+    Start start;
+    start.transfer = reserved.transfer;
+    start.ids = request.prompt;
+    start.committed = {request.tokens};
+    start.gateway = kGateway;
+    start.sampling.seed = request.seed;
+    start.stops.max_tokens = request.max_tokens;
+    send(decode_, start, id);
+    ++started_here;
   }
   void run(const Reserved& reserved, uint64_t id) {
     const Request& request = requests_[id];
@@ -263,6 +291,8 @@ class Relay {
     run.tag_first = static_cast<uint32_t>(reserved.transfer.value * 50);
     run.plan = plan_digest();
     run.target_blocks = reserved.blocks;
+    run.from_token = reserved.hit_tokens;
+    if (alike_) run.prefix.root = kRoot;
     run.sampling.seed = request.seed;
     run.stops.max_tokens = request.max_tokens;
     send(prefill_, run, id);
@@ -344,14 +374,19 @@ class Relay {
       case MsgKind::reserved: {
         const Reserved reserved = body<Reserved>(mail);
         for (const SlotLease& slot : reserved.slots) CHECK(leases_.insert(slot).second);
-        if (present && !requests_[id].cancelled && !requests_[id].waiting)
-          run(reserved, id);
-        else
+        cache_hits += reserved.hit_tokens > 0;
+        if (!present || requests_[id].cancelled || requests_[id].waiting) {
           send(decode_, Release{reserved.transfer}, id);
+        } else if (reserved.local) {
+          start(reserved, id);
+        } else {
+          run(reserved, id);
+        }
         break;
       }
       case MsgKind::slot_freed: CHECK(leases_.erase(body<SlotFreed>(mail).slot) == 1); break;
       case MsgKind::prefill_done:
+        cache_hits += body<PrefillDone>(mail).usage.cached_tokens > 0;
         if (body<PrefillDone>(mail).finish != Finish::none) {
           send(decode_, Release{body<PrefillDone>(mail).transfer}, id);
         }
@@ -386,8 +421,11 @@ class Relay {
     }
   }
 
+  static constexpr PrefixHash kRoot{3, 4};
+
   uint64_t turns_ = 0;
   std::mt19937 random_;
+  const bool alike_;
   KvNetwork network_;
   Host<Prefill> prefill_;
   Host<Decode> decode_;
@@ -400,16 +438,20 @@ class Relay {
   std::set<SlotLease> leases_;
 };
 
-}  // namespace
-
-TEST_CASE(
-    "T7, T14, T15, promise 17: whatever happens on the way, streams are right and nothing leaks") {
+// All seeds, with what they add up to.
+struct Totals {
   uint64_t handed_over = 0;
   uint64_t retries = 0;
   uint64_t preempted = 0;
-  for (uint32_t seed = 1; seed <= 200; ++seed) {
+  uint64_t started_here = 0;
+  uint64_t cache_hits = 0;
+};
+
+Totals run_relays(uint32_t seeds, bool alike) {
+  Totals totals;
+  for (uint32_t seed = 1; seed <= seeds; ++seed) {
     CAPTURE(seed);
-    Relay relay(seed);
+    Relay relay(seed, alike);
     for (int i = 0; i < 3000; ++i) {
       if (i % 100 == 0) relay.submit();
       relay.turn(true);
@@ -421,13 +463,36 @@ TEST_CASE(
     }
     REQUIRE(turns < 400000);
     relay.check_end();
-    handed_over += relay.handed_over;
-    retries += relay.retries;
-    preempted += relay.preempted;
+    totals.handed_over += relay.handed_over;
+    totals.retries += relay.retries;
+    totals.preempted += relay.preempted;
+    totals.started_here += relay.started_here;
+    totals.cache_hits += relay.cache_hits;
   }
-  CHECK(handed_over > 4000);
-  CHECK(retries > 1000);
-  CHECK(preempted > 50);
+  return totals;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "T7, T14, T15, promise 17: whatever happens on the way, streams are right and nothing leaks") {
+  const Totals totals = run_relays(200, false);
+  CHECK(totals.handed_over > 4000);
+  CHECK(totals.retries > 1000);
+  CHECK(totals.preempted > 50);
+  CHECK(totals.started_here == 0);
+  CHECK(totals.cache_hits == 0);
+}
+
+TEST_CASE(
+    "T46, T47, T49, T50: the same with prompts that begin alike, caches on both sides, and prompts "
+    "that the decode side computes") {
+  const Totals totals = run_relays(150, true);
+  CHECK(totals.handed_over > 3000);
+  CHECK(totals.retries > 500);
+  CHECK(totals.preempted > 30);
+  CHECK(totals.started_here > 1000);
+  CHECK(totals.cache_hits > 1000);
 }
 
 }  // namespace baton::test
