@@ -147,7 +147,8 @@ Result<void> Decode::take_blocks(Incoming& incoming, const Reserve& wanted) {
   }
   incoming.prefix = wanted.prefix;
   incoming.hit_blocks = static_cast<uint32_t>(incoming.blocks.size());
-  const uint32_t needed = blocks_of(wanted, geometry, engine_.context_max()) - incoming.hit_blocks;
+  const uint32_t needed =
+      blocks_of(wanted, geometry, engine_.context_max(), pool_.size()) - incoming.hit_blocks;
   std::vector<BlockLease> rest = cache_.take(needed);
   if (rest.empty()) {
     return Error{ErrorCode::busy, "the request needs " + std::to_string(needed) +
