@@ -58,7 +58,8 @@ Worker worker_of(const WorkerStatus& w) {
                 .running = w.running,
                 .steps = w.steps,
                 .beat_age_us = w.beat_age_us,
-                .counters = {}};
+                .counters = {},
+                .blocks_cached = w.blocks_cached};
   append(worker.counters, w.counters);
   return worker;
 }

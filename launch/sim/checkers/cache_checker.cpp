@@ -9,7 +9,7 @@
 namespace baton {
 
 void CacheChecker::admitted(RequestId request, const Admit& admit) {
-  sequences_.try_emplace(request, Sequence{admit.tenant, admit.ids.size(), admit.ids});
+  sequences_.try_emplace(request, Sequence{admit.tenant, admit.ids, {}});
 }
 
 void CacheChecker::posted(const Mail& mail) {
@@ -32,22 +32,37 @@ void CacheChecker::posted(const Mail& mail) {
 void CacheChecker::learn(const TokenEntry& entry) {
   const auto found = sequences_.find(entry.request);
   if (found == sequences_.end() || !entry.has_token) return;
-  Sequence& sequence = found->second;
-  if (sequence.tokens.size() == sequence.prompt + entry.seq) sequence.tokens.push_back(entry.id);
+  std::vector<TokenId>& output = found->second.output[entry.choice];
+  if (output.size() == entry.seq) output.push_back(entry.id);
+}
+
+std::vector<std::vector<TokenId>> CacheChecker::Sequence::wholes() const {
+  if (output.empty()) return {prompt};
+  std::vector<std::vector<TokenId>> all;
+  for (const auto& [choice, tokens] : output) {
+    all.push_back(prompt);
+    all.back().insert(all.back().end(), tokens.begin(), tokens.end());
+  }
+  return all;
 }
 
 void CacheChecker::check(RequestId request, Epoch epoch, uint64_t hit, const std::string& where) {
   const auto found = sequences_.find(request);
   if (found == sequences_.end() || hit == 0) return;
-  const Sequence& mine = found->second;
   uint64_t most = 0;
-  for (const auto& [id, other] : sequences_) {
-    if (other.tenant != mine.tenant || (id == request && epoch == Epoch{1})) continue;
-    const auto [end, unused] = std::mismatch(mine.tokens.begin(), mine.tokens.end(),
-                                             other.tokens.begin(), other.tokens.end());
-    most = std::max<uint64_t>(most, static_cast<uint64_t>(end - mine.tokens.begin()));
+  uint64_t length = 0;
+  for (const std::vector<TokenId>& mine : found->second.wholes()) {
+    length = std::max<uint64_t>(length, mine.size());
+    for (const auto& [id, other] : sequences_) {
+      if (other.tenant != found->second.tenant || (id == request && epoch == Epoch{1})) continue;
+      for (const std::vector<TokenId>& theirs : other.wholes()) {
+        const auto [end, unused] =
+            std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end());
+        most = std::max<uint64_t>(most, static_cast<uint64_t>(end - mine.begin()));
+      }
+    }
   }
-  if (hit <= most && hit < mine.tokens.size()) return;
+  if (hit <= most && hit < length) return;
   findings_.add("cache", where + " claims to have " + std::to_string(hit) +
                              " positions of request " + std::to_string(request.value) +
                              ", of which its tenant has had " + std::to_string(most) +

@@ -25,8 +25,11 @@ class CacheChecker {
  private:
   struct Sequence {
     std::string tenant;
-    size_t prompt = 0;
-    std::vector<TokenId> tokens;  // prompt, and what is known of the output
+    std::vector<TokenId> prompt;
+    std::map<uint32_t, std::vector<TokenId>> output;  // by choice, as far as it is known
+
+    // The whole of each choice; of none, the prompt.
+    std::vector<std::vector<TokenId>> wholes() const;
   };
   void check(RequestId request, Epoch epoch, uint64_t hit, const std::string& where);
   void learn(const TokenEntry& entry);

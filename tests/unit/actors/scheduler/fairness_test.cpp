@@ -87,7 +87,7 @@ class Hall {
     if (pick(4) == 0) ask.deadline = now_ + pick(60) * kSecond;
     const uint32_t blocks = pick(5) == 0 ? most_blocks_ - pick(5) : 1 + pick(6);
     const uint64_t positions = uint64_t{blocks} * kBlockTokens;
-    ask.need = {positions, positions, 1, pick(2) == 0};
+    ask.need = {positions, positions, 1, 0, pick(2) == 0};
     ask.turns = 1 + static_cast<int>(pick(12));
     ask.level = queue_.level_of(ask.priority, now_);
     queue_.push(ask.id, {true, ask.level, queue_.due_of(ask.deadline, now_), ask.id.value},

@@ -166,14 +166,14 @@ TEST_CASE("a short prompt goes to a decode instance alone when every prefill win
   Sites sites({Mode::automatic, 0});
   sites.put(kP1, prefill_site(2, 200));
   sites.put(kD1, decode_site(4, 60));
-  const Need brief{50, 80, 1, true};
+  const Need brief{50, 80, 1, 0, true};
   const Place placed = sites.place(brief);
   CHECK(placed.outcome == PlaceOutcome::placed);
   CHECK_FALSE(placed.source);
   CHECK(placed.target == kD1);
   CHECK(placed.local_tokens == UINT32_MAX);  // nobody else is there to compute it
-  CHECK(sites.place({400, 500, 1, true}).outcome == PlaceOutcome::prefill_full);
-  CHECK(sites.place({50, 80, 1, false}).outcome == PlaceOutcome::prefill_full);
+  CHECK(sites.place({400, 500, 1, 0, true}).outcome == PlaceOutcome::prefill_full);
+  CHECK(sites.place({50, 80, 1, 0, false}).outcome == PlaceOutcome::prefill_full);
   CHECK_FALSE(sites.full());
 }
 
@@ -183,10 +183,10 @@ TEST_CASE(
   Sites sites({Mode::automatic, 0});
   sites.put(kP1, prefill_site(1, 100));
   sites.put(kD1, decode_site(4, 60));
-  const Place placed = sites.place({300, 400, 1, true});
+  const Place placed = sites.place({300, 400, 1, 0, true});
   CHECK(placed.source == kP1);
   CHECK(placed.local_tokens == 100);
-  CHECK(sites.place({300, 400, 1, false}).local_tokens == 0);
+  CHECK(sites.place({300, 400, 1, 0, false}).local_tokens == 0);
 }
 
 TEST_CASE("without a prefill instance everything goes to decode instances, if that is allowed") {
@@ -194,13 +194,13 @@ TEST_CASE("without a prefill instance everything goes to decode instances, if th
   Sites allowed({Mode::automatic, 0});
   allowed.put(kD1, decode_site(4, 60));
   CHECK(allowed.serving());
-  const Place placed = allowed.place({800, 900, 1, true});
+  const Place placed = allowed.place({800, 900, 1, 0, true});
   CHECK(placed.outcome == PlaceOutcome::placed);
   CHECK_FALSE(placed.source);
   CHECK(placed.local_tokens == UINT32_MAX);
-  CHECK(allowed.place({800, 900, 1, false}).outcome == PlaceOutcome::impossible);
+  CHECK(allowed.place({800, 900, 1, 0, false}).outcome == PlaceOutcome::impossible);
   Sites forbidden;
   forbidden.put(kD1, decode_site(4, 60));
   CHECK_FALSE(forbidden.serving());
-  CHECK(forbidden.place({800, 900, 1, true}).outcome == PlaceOutcome::impossible);
+  CHECK(forbidden.place({800, 900, 1, 0, true}).outcome == PlaceOutcome::impossible);
 }
