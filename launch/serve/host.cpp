@@ -24,8 +24,10 @@ bool all_joined(const Topology& topology, const ClusterReply& reply) {
         reply.workers.begin(), reply.workers.end(),
         [role](const WorkerStatus& worker) { return worker.alive && worker.role == role; });
   };
-  return alive(Role::prefill) >= topology.prefill_ranks &&
-         alive(Role::decode) >= topology.decode_ranks;
+  const auto joined = [&](Role role) {
+    return static_cast<size_t>(alive(role)) >= topology.count(role);
+  };
+  return joined(Role::prefill) && joined(Role::decode);
 }
 
 }  // namespace
