@@ -18,6 +18,14 @@ std::string slots_of(const WorkerStatus& worker) {
   return worker.role == Role::decode ? std::to_string(worker.capacity.slots) : "-";
 }
 
+// The instance that a worker is the actor of.
+const InstanceSpec* instance_with(const Topology& topology, const WorkerStatus& worker) {
+  for (const InstanceSpec& instance : topology.instances) {
+    if (instance.first_rank == worker.rank && instance.role == worker.role) return &instance;
+  }
+  return nullptr;
+}
+
 void write_ready_file(const std::string& path, const std::string& endpoint) {
   const std::string draft = path + ".new";
   {
@@ -39,18 +47,25 @@ std::string banner_text(const OpenedModel& model, const ServeOptions& options,
   text += "model    " + c.name + ", " + c.architecture + ", " + cli::count_text(c.parameters) +
           " parameters, " + c.weight_types + "\n";
   text += "numbers  activations " + std::string(options.exact_activations ? "f32" : "int8") +
-          ", KV cache " + dtype_name(options.kv_dtype) + ", context " +
-          cli::count_text(model.context_max) + ", kernels " + isa_name(isa_choice().isa) + "\n";
+          ", context " + cli::count_text(model.context_max) + ", kernels " +
+          isa_name(isa_choice().isa) + "\n";
   if (const std::string devices = devices_text(); !devices.empty()) {
     text += "devices  " + devices + "\n";
   }
   text += "\n";
 
-  cli::Table table({"rank", "role", "host", "compute", "KV blocks", "tokens that fit", "slots"});
-  if (!topology.alone()) table.add({"0", "control", host_name(), "-", "-", "-", "-"});
+  cli::Table table({"ranks", "role", "shape", "host", "compute of a rank", "KV cache", "KV blocks",
+                    "tokens that fit", "slots"});
+  if (!topology.alone()) table.add({"0", "control", "-", host_name(), "-", "-", "-", "-", "-"});
   for (const WorkerStatus& w : cluster.workers) {
-    const uint64_t tokens = uint64_t{w.capacity.blocks} * options.block_tokens;
-    table.add({std::to_string(w.rank), role_name(w.role), w.host, w.cores,
+    const InstanceSpec* instance = instance_with(topology, w);
+    if (instance == nullptr) continue;
+    const uint64_t tokens = uint64_t{w.capacity.blocks} * instance->block_tokens;
+    std::string ranks = std::to_string(w.rank);
+    if (instance->ranks() > 1) ranks += "-" + std::to_string(w.rank + instance->ranks() - 1);
+    table.add({ranks, role_name(w.role), instance->degrees_text(), w.host, w.cores,
+               std::string(dtype_name(instance->kv_dtype)) + ", blocks of " +
+                   std::to_string(instance->block_tokens),
                cli::count_text(w.capacity.blocks), cli::count_text(tokens), slots_of(w)});
   }
   text += table.text(false);

@@ -9,16 +9,21 @@ namespace {
 
 constexpr uint64_t kDefaultKvBytes = uint64_t{1} << 30;
 
-// What "auto" gives an engine for its KV cache: a gibibyte, but no more than all its slots can fill
+// What "auto" gives a rank for its KV cache: a gibibyte, but no more than all its slots can fill
 // nor than an eighth of the machine shared among the engines on it.
-uint64_t kv_bytes_for(const OpenedModel& model, const ServeOptions& options, uint64_t engines) {
-  if (options.kv_cache_bytes > 0) return options.kv_cache_bytes;
-  const ModelConfig& c = model.config;
-  const uint64_t per_token = uint64_t{c.layers} * 2 * c.kv_width() * dtype_bytes(options.kv_dtype);
-  const uint64_t useful = per_token * (uint64_t{model.context_max} + options.block_tokens) *
-                          options.limits.decode_slots;
+uint64_t kv_bytes_for(const OpenedModel& model, const ServeOptions& options,
+                      const InstanceSpec& instance, uint64_t engines) {
+  if (instance.kv_cache_bytes > 0) return instance.kv_cache_bytes;
+  const Placement placement = placement_of(model.config, part_of(instance, instance.first_rank),
+                                           instance.kv_dtype, instance.block_tokens);
+  uint64_t block_bytes = 0;  // of the rank that has the largest
+  for (uint32_t rank = 0; rank < placement.ranks.size(); ++rank) {
+    block_bytes = std::max(block_bytes, placement.geometry(rank).block_bytes());
+  }
+  const uint64_t one_context =
+      block_bytes * (uint64_t{model.context_max} / instance.block_tokens + 1);
+  const uint64_t useful = one_context * options.limits.decode_slots;
   const uint64_t share = machine_memory() / 8 / std::max<uint64_t>(1, engines);
-  const uint64_t one_context = per_token * (uint64_t{model.context_max} + options.block_tokens);
   return std::max(one_context, std::min({kDefaultKvBytes, useful, share}));
 }
 
@@ -55,16 +60,23 @@ Result<std::shared_ptr<const ModelText>> load_text(const OpenedModel& model) {
       std::make_shared<ModelText>(ModelText{std::move(*tokenizer), std::move(chat), eos}));
 }
 
-CorePlan plan_cores(uint32_t wanted_threads, uint32_t index, uint32_t engine_ranks,
+CorePlan plan_cores(const std::vector<uint32_t>& wanted, uint32_t index,
                     const std::vector<uint32_t>& cores) {
   CorePlan plan;
   const auto count = static_cast<uint32_t>(cores.size());
-  const uint32_t ranks = std::max(1u, engine_ranks);
-  plan.threads = wanted_threads ? wanted_threads : std::max(1u, count / ranks);
-  plan.first_core = index * plan.threads;
+  const auto ranks = std::max(uint32_t{1}, static_cast<uint32_t>(wanted.size()));
+  uint32_t total = 0;
+  for (uint32_t i = 0; i < wanted.size(); ++i) {
+    const uint32_t threads = wanted[i] > 0 ? wanted[i] : std::max(1u, count / ranks);
+    if (i == index) {
+      plan.threads = threads;
+      plan.first_core = total;
+    }
+    total += threads;
+  }
   // One more core than the teams need, for the loops: a spinning team would starve them.
-  plan.pin = plan.threads * ranks < count;
-  plan.spin = plan.threads * ranks <= count;
+  plan.pin = total < count;
+  plan.spin = total <= count;
   plan.text = std::to_string(plan.threads) + (plan.threads == 1 ? " thread" : " threads");
   if (plan.pin) {
     const std::vector<uint32_t> own(cores.begin() + plan.first_core,
@@ -76,8 +88,21 @@ CorePlan plan_cores(uint32_t wanted_threads, uint32_t index, uint32_t engine_ran
   return plan;
 }
 
-Result<Engines> start_engines(const OpenedModel& model, const ServeOptions& options,
-                              const CorePlan& plan, size_t count, uint32_t engine_ranks_on_host,
+CpuEngineOptions engine_options(const OpenedModel& model, const ServeOptions& options,
+                                const InstanceSpec& instance, size_t engines_on_host) {
+  CpuEngineOptions engine;
+  engine.activations = options.exact_activations ? ActivationMode::f32 : ActivationMode::int8;
+  engine.kv_dtype = instance.kv_dtype;
+  engine.block_tokens = instance.block_tokens;
+  engine.kv_cache_bytes = kv_bytes_for(model, options, instance, engines_on_host);
+  engine.step_us_min = options.step_us_min;
+  engine.step_tokens_max = static_cast<uint32_t>(options.limits.batched_tokens_max);
+  engine.context_max = model.context_max;
+  return engine;
+}
+
+Result<Engines> start_engines(const OpenedModel& model, const CorePlan& plan, const PartOf& of,
+                              const std::vector<CpuEngineOptions>& wanted,
                               const CpuEngine::Post& post, const LlamaWeights::Progress& progress) {
   Engines engines;
   TeamOptions team;
@@ -86,25 +111,20 @@ Result<Engines> start_engines(const OpenedModel& model, const ServeOptions& opti
   team.spin = plan.spin;
   team.first_core = static_cast<int>(plan.first_core);
   engines.compute = std::make_shared<Compute>(team);
-  auto weights = LlamaWeights::load(model.file, *engines.compute, progress);
+  auto weights = LlamaWeights::load(model.file, *engines.compute, progress, of);
   if (!weights.ok()) return weights.error();
   engines.weights = *weights;
-
-  CpuEngineOptions engine;
-  engine.activations = options.exact_activations ? ActivationMode::f32 : ActivationMode::int8;
-  engine.kv_dtype = options.kv_dtype;
-  engine.block_tokens = options.block_tokens;
-  engine.kv_cache_bytes = kv_bytes_for(model, options, uint64_t{engine_ranks_on_host} * count);
-  engine.step_us_min = options.step_us_min;
-  engine.step_tokens_max = static_cast<uint32_t>(options.limits.batched_tokens_max);
-  engine.context_max = model.context_max;
-  for (size_t i = 0; i < count; ++i) {
-    auto made = CpuEngine::create(engines.weights, engines.compute, engine, post);
+  for (const CpuEngineOptions& options : wanted) {
+    auto made = CpuEngine::create(engines.weights, engines.compute, options, post);
     if (!made.ok()) return made.error();
-    (*made)->warm_up();
-    engines.by_role.push_back(std::move(*made));
+    engines.engines.push_back(std::move(*made));
   }
   return engines;
+}
+
+PartOf part_of(const InstanceSpec& instance, uint32_t rank) {
+  CHECK(instance.holds(rank));
+  return {instance.tensor_parallel, instance.pipeline_parallel, rank - instance.first_rank};
 }
 
 }  // namespace baton

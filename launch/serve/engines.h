@@ -34,21 +34,30 @@ struct CorePlan {
   uint32_t first_core = 0;
   std::string text;  // for people: "2 threads on cores 0-1"
 };
-// `index` of `engine_ranks` engine ranks on this host. Threads spin in barriers only where every
-// thread of every rank has a core, and are pinned only where one is left for the loops.
-CorePlan plan_cores(uint32_t wanted_threads, uint32_t index, uint32_t engine_ranks,
+// `wanted`: threads of each engine rank on this host, in order; 0: an equal share of the cores.
+// `index`: which of them this is. Threads spin in barriers only where every thread of every rank
+// has a core, and are pinned only where one is left for the loops.
+CorePlan plan_cores(const std::vector<uint32_t>& wanted, uint32_t index,
                     const std::vector<uint32_t>& cores);
 
-// The engines of one rank, one per role. They share the weights and take turns on the compute team.
+// What an engine of this shape is made with, the same on all its ranks; `engines_on_host` share the
+// machine's memory.
+CpuEngineOptions engine_options(const OpenedModel& model, const ServeOptions& options,
+                                const InstanceSpec& instance, size_t engines_on_host);
+
+// The engines of one rank, one for each instance that it is part of. They share the weights and
+// take turns on the compute team.
 struct Engines {
   std::shared_ptr<Compute> compute;
   std::shared_ptr<const LlamaWeights> weights;
-  std::vector<std::unique_ptr<CpuEngine>> by_role;  // in the order of Topology::roles
+  std::vector<std::unique_ptr<CpuEngine>> engines;  // in the order of `wanted`
 };
-// `progress` as LlamaWeights::load. Ends with a warm-up, so that the first request meets no page
-// faults.
-Result<Engines> start_engines(const OpenedModel& model, const ServeOptions& options,
-                              const CorePlan& plan, size_t count, uint32_t engine_ranks_on_host,
+// `progress` as LlamaWeights::load.
+Result<Engines> start_engines(const OpenedModel& model, const CorePlan& plan, const PartOf& of,
+                              const std::vector<CpuEngineOptions>& wanted,
                               const CpuEngine::Post& post, const LlamaWeights::Progress& progress);
+
+// The part of an instance that its rank `rank` (of the cluster) computes.
+PartOf part_of(const InstanceSpec& instance, uint32_t rank);
 
 }  // namespace baton

@@ -25,8 +25,10 @@ bool all_joined(const Topology& topology, const ClusterReply& reply) {
                            return worker.alive && worker.connected && worker.role == role;
                          });
   };
-  return alive(Role::prefill) >= topology.prefill_ranks &&
-         alive(Role::decode) >= topology.decode_ranks;
+  const auto joined = [&](Role role) {
+    return static_cast<size_t>(alive(role)) >= topology.count(role);
+  };
+  return joined(Role::prefill) && joined(Role::decode);
 }
 
 }  // namespace

@@ -92,14 +92,16 @@ Result<void> Rank::add_control(const OpenedModel& model, std::shared_ptr<const M
 
 void Rank::add_workers(Engines engines, const MoverFactory& make_mover) {
   engines_ = std::move(engines);
-  const std::vector<Role> roles = place_.topology.roles(place_.rank);
-  CHECK(roles.size() == engines_.by_role.size());
-  for (size_t i = 0; i < roles.size(); ++i) {
-    Engine* engine = engines_.by_role[i].get();
+  const std::vector<InstanceSpec> led = place_.topology.led_by(place_.rank);
+  CHECK(led.size() == engines_.engines.size());
+  for (size_t i = 0; i < led.size(); ++i) {
+    // So that the first request meets no page faults.
+    engines_.engines[i]->warm_up();
+    Engine* engine = engines_.engines[i].get();
     movers_.push_back(make_mover(*engine, post()));
     KvMover* mover = movers_.back().get();
     const InstanceId instance{place_.rank};
-    if (roles[i] == Role::prefill) {
+    if (led[i].role == Role::prefill) {
       PrefillOptions prefill;
       prefill.limits = options_.limits;
       prefill.instance = instance;

@@ -23,8 +23,11 @@ int serve_alone(const ServeOptions& options, const StartClock& clock) {
   const auto text = load_text(*model);
   if (!text.ok()) return report(text.error());
 
-  const CorePlan plan = plan_cores(options.threads, 0, 1, allowed_cores());
+  const Result<Topology> topology = divide_ranks(1, options);
+  if (!topology.ok()) return report(topology.error());
+  const CorePlan plan = plan_cores({options.defaults.prefill.threads}, 0, allowed_cores());
   RankPlace place;
+  place.topology = *topology;
   place.incarnation = process_incarnation();
   place.host = host_name();
   place.cores = plan.text;
@@ -34,7 +37,11 @@ int serve_alone(const ServeOptions& options, const StartClock& clock) {
     return report(control.error());
   }
   cli::ProgressBar bar("Packing weights");
-  auto engines = start_engines(*model, options, plan, 2, 1, rank.post(),
+  std::vector<CpuEngineOptions> wanted;
+  for (const InstanceSpec& instance : topology->instances) {
+    wanted.push_back(engine_options(*model, options, instance, topology->instances.size()));
+  }
+  auto engines = start_engines(*model, plan, PartOf{}, wanted, rank.post(),
                                [&](uint64_t done, uint64_t total) { bar.update(done, total); });
   bar.finish();
   if (!engines.ok()) return report(engines.error());

@@ -6,6 +6,9 @@
 #include <cstdlib>
 #include <tuple>
 
+#include "launch/serve/cluster_file.h"
+#include "launch/serve/instance_flags.h"
+
 namespace baton {
 namespace {
 
@@ -62,13 +65,16 @@ ServeFlags::ServeFlags()
     : command_(
           "serve",
           "Serve a model. Under mpirun, rank 0 is the control rank (scheduler and gateway) and "
-          "each other rank runs one prefill or decode engine; alone, one process does it all") {
+          "each other rank runs one prefill or decode engine, or its part of one; alone, one "
+          "process does it all"),
+      instances_(std::make_unique<InstanceFlags>()) {
   command_.option("--model,-m", model_, "A GGUF file (architecture llama)");
   command_.option("--served-model-name", served_name_, "The name that clients see");
   command_.option("--client-endpoint", endpoint_,
                   "Where clients connect over ZeroMQ; port * takes a free one");
   command_.option("--prefill-ranks", prefill_ranks_, "Engine ranks that prefill; 0 = half of them");
   command_.option("--decode-ranks", decode_ranks_, "Engine ranks that decode; 0 = the rest");
+  instances_->enroll(command_);
   command_.option("--threads", threads_,
                   "Compute threads of this rank; 0 = its share of the cores");
   command_.option("--max-model-len", context_, "Positions of one sequence; 0 = the model's",
@@ -110,6 +116,8 @@ ServeFlags::ServeFlags()
   command_.flag("--insecure", insecure_, "Let clients of other hosts connect without encryption");
 }
 
+ServeFlags::~ServeFlags() = default;
+
 std::optional<int> ServeFlags::parse(int argc, char** argv, ServeOptions& options) {
   if (const auto status = command_.parse(argc, argv)) return status;
   const Result<void> read_flags = read(options);
@@ -150,22 +158,21 @@ Result<void> ServeFlags::read(ServeOptions& o) const {
     return usage_error("--activations is '" + activations_ + "'; expected auto, int8 or f32");
   }
   o.exact_activations = activations_ == "f32";
-  if (kv_dtype_ == "auto") {
-    o.kv_dtype = o.exact_activations ? KvDtype::f32 : KvDtype::bf16;
-  } else if (kv_dtype_ == "bf16" || kv_dtype_ == "f16" || kv_dtype_ == "f32") {
-    o.kv_dtype = kv_dtype_ == "bf16"  ? KvDtype::bf16
-                 : kv_dtype_ == "f16" ? KvDtype::f16
-                                      : KvDtype::f32;
-  } else {
+  InstanceSpec common;
+  common.threads = static_cast<uint32_t>(threads_);
+  common.block_tokens = static_cast<uint32_t>(block_size_);
+  common.kv_dtype = o.exact_activations ? KvDtype::f32 : KvDtype::bf16;
+  if (kv_dtype_ != "auto" && !parse_kv_dtype(kv_dtype_, common.kv_dtype)) {
     return usage_error("--kv-cache-dtype is '" + kv_dtype_ + "'; expected auto, bf16, f16 or f32");
   }
   if (kv_memory_ != "auto") {
-    o.kv_cache_bytes = parse_bytes(kv_memory_);
-    if (o.kv_cache_bytes == 0) {
+    common.kv_cache_bytes = parse_bytes(kv_memory_);
+    if (common.kv_cache_bytes == 0) {
       return usage_error("--kv-cache-memory is '" + kv_memory_ +
                          "'; expected a size such as 512MiB, or auto");
     }
   }
+  if (auto shapes = instances_->read(command_, common, o); !shapes.ok()) return shapes;
   if (log_level_ != "debug" && log_level_ != "info" && log_level_ != "warning" &&
       log_level_ != "error") {
     return usage_error("--log-level is '" + log_level_ +
@@ -181,11 +188,9 @@ Result<void> ServeFlags::read(ServeOptions& o) const {
   o.ready_file = ready_file_;
   o.prefill_ranks = prefill_ranks_;
   o.decode_ranks = decode_ranks_;
-  o.threads = static_cast<uint32_t>(threads_);
   o.context_max = static_cast<uint32_t>(context_);
   o.min_decode_steps = static_cast<uint32_t>(min_decode_steps_);
   o.catch_up_tokens = static_cast<uint32_t>(catch_up_tokens_);
-  o.block_tokens = static_cast<uint32_t>(block_size_);
   o.step_us_min = min_step_us_;
   o.seed = static_cast<uint64_t>(seed_);
   o.insecure = insecure_;

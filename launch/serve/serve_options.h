@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,9 +9,9 @@
 #include "actors/prefill/packer.h"
 #include "actors/scheduler/local_prefill.h"
 #include "launch/cli/command.h"
+#include "launch/serve/instance_spec.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/result.h"
-#include "runtime/layout/geometry.h"
 
 namespace baton {
 
@@ -22,12 +23,10 @@ struct ServeOptions {
   std::string ready_file;
   int64_t prefill_ranks = 0;  // 0: half of the engine ranks
   int64_t decode_ranks = 0;   // 0: the rest
-  uint32_t threads = 0;       // 0: the cores of this rank's share of the machine
-  uint32_t context_max = 0;   // 0: the model's
-  uint32_t block_tokens = 16;
-  uint64_t kv_cache_bytes = 0;     // 0: by the machine
-  bool exact_activations = false;  // f32 activations in place of int8
-  KvDtype kv_dtype = KvDtype::bf16;
+  InstanceDefaults defaults;
+  std::vector<InstanceSpec> instances;    // of a cluster file, without ranks; otherwise empty
+  uint32_t context_max = 0;               // 0: the model's
+  bool exact_activations = false;         // f32 activations in place of int8
   std::vector<uint32_t> prefill_lengths;  // empty: powers of two from 64 up
   PackPolicy pack_policy = PackPolicy::buckets;
   uint32_t prefill_chunk = 0;  // tokens of one prompt in one step; 0: whole prompts where they fit
@@ -43,10 +42,13 @@ struct ServeOptions {
   Limits limits;
 };
 
+class InstanceFlags;
+
 // The options as they are on the command line, and their reading.
 class ServeFlags {
  public:
   ServeFlags();
+  ~ServeFlags();
   // As Command::parse; on success fills `options`. Errors have been printed.
   std::optional<int> parse(int argc, char** argv, ServeOptions& options);
 
@@ -56,6 +58,7 @@ class ServeFlags {
   Result<void> read_policies(ServeOptions& options) const;
 
   cli::Command command_;
+  std::unique_ptr<InstanceFlags> instances_;
   std::string model_, served_name_, endpoint_ = "tcp://127.0.0.1:5757", ready_file_;
   std::string activations_ = "auto", kv_dtype_ = "auto", kv_memory_ = "auto";
   std::string prefill_lengths_ = "auto", pack_policy_ = "buckets", local_prefill_ = "auto";

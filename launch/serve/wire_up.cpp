@@ -5,8 +5,6 @@
 #include <net/if.h>
 #include <netinet/in.h>
 
-#include <set>
-
 #include "actors/protocol/common.h"
 #include "runtime/actor/wire.h"
 
@@ -15,7 +13,7 @@ namespace baton {
 std::string pack_card(const RankCard& c) {
   std::string bytes;
   WireWriter w(bytes);
-  w.array(8);
+  w.array(9);
   w.unsigned_integer(c.rank);
   w.unsigned_integer(c.incarnation);
   w.text(c.host);
@@ -24,13 +22,14 @@ std::string pack_card(const RankCard& c) {
   w.text(c.version);
   w.unsigned_integer(c.error_code);
   w.text(c.error_text);
+  w.text(c.group);
   return bytes;
 }
 
 Result<RankCard> unpack_card(const std::string& bytes) {
   WireReader r(bytes, Limits{});
   RankCard c;
-  if (r.enter_array() < 8) r.fail("a rank's card has 8 fields");
+  if (r.enter_array() < 9) r.fail("a rank's card has 9 fields");
   c.rank = static_cast<uint32_t>(r.unsigned_integer(UINT32_MAX));
   c.incarnation = static_cast<uint32_t>(r.unsigned_integer(UINT32_MAX));
   c.host = r.text();
@@ -39,6 +38,7 @@ Result<RankCard> unpack_card(const std::string& bytes) {
   c.version = r.text();
   c.error_code = static_cast<uint16_t>(r.unsigned_integer(UINT16_MAX));
   c.error_text = r.text();
+  c.group = r.text();
   r.leave();
   if (!r.ok()) {
     return Error{ErrorCode::bad_frame, "the ranks run different builds of Baton: " + r.error()};
@@ -67,17 +67,13 @@ Result<void> check_cards(const std::vector<RankCard>& cards) {
   return {};
 }
 
-HostShare share_of_host(const std::vector<RankCard>& cards, uint32_t rank) {
+HostShare share_of_host(const std::vector<std::string>& hosts, uint32_t rank) {
   HostShare share;
-  share.engine_ranks = 0;
-  std::set<std::string> hosts;
-  for (const RankCard& c : cards) {
-    hosts.insert(c.host);
-    if (c.rank == 0 || c.host != cards[rank].host) continue;
-    if (c.rank < rank) ++share.index;
-    ++share.engine_ranks;
+  for (uint32_t r = 1; r < hosts.size(); ++r) {
+    if (hosts[r] != hosts[rank]) continue;
+    if (r < rank) ++share.index;
+    share.ranks.push_back(r);
   }
-  share.hosts = static_cast<uint32_t>(hosts.size());
   return share;
 }
 

@@ -18,6 +18,7 @@ struct RankCard {
   std::string version;      // of its binary
   uint16_t error_code = 0;  // why it cannot take part
   std::string error_text;
+  std::string group;  // of the first rank of an instance of several: where the others join it
 };
 
 std::string pack_card(const RankCard& card);
@@ -27,13 +28,12 @@ Result<RankCard> unpack_card(const std::string& bytes);
 // differ (naming both). Success if they can.
 Result<void> check_cards(const std::vector<RankCard>& cards);
 
-// How many engine ranks share the host of `rank`, and which of them it is.
+// The engine ranks that share the host of `rank`, in order.
 struct HostShare {
-  uint32_t index = 0;
-  uint32_t engine_ranks = 1;
-  uint32_t hosts = 1;  // of the whole cluster
+  std::vector<uint32_t> ranks;
+  uint32_t index = 0;  // of `rank` among them
 };
-HostShare share_of_host(const std::vector<RankCard>& cards, uint32_t rank);
+HostShare share_of_host(const std::vector<std::string>& hosts, uint32_t rank);
 
 // An address of this host that other hosts can reach: the first IPv4 one that is not loopback.
 // Empty if there is none.

@@ -40,7 +40,8 @@ class Collective {
   // From now on members may leave: their end is no failure. Called by member 0, once. thread-safe
   virtual void close() = 0;
   // `call` runs once, on a thread of the group's own, when the group is broken, also when nobody
-  // meets. Set before anything can break it.
+  // meets. Set before anything can break it; an empty one takes it away, and waits for one that
+  // runs.
   virtual void on_broken(std::function<void(const Error&)> call) = 0;
 };
 

@@ -38,7 +38,6 @@ Result<void> check_options(const CpuEngineOptions& options, const ModelConfig& c
 // number on all ranks of an instance, so the rank with the largest blocks decides.
 Result<StepLimits> limits_of(const CpuEngineOptions& options, const ModelConfig& config,
                              const Placement& placement) {
-  if (Result<void> checked = check_options(options, config); !checked) return checked.error();
   uint64_t block_bytes = 0;
   for (uint32_t rank = 0; rank < placement.ranks.size(); ++rank) {
     block_bytes = std::max(block_bytes, placement.geometry(rank).block_bytes());
@@ -84,6 +83,7 @@ Result<std::unique_ptr<CpuEngine>> CpuEngine::create(std::shared_ptr<const Llama
                                                      const CpuEngineOptions& options, Post post) {
   const ModelConfig& config = weights->config();
   const PartOf& of = weights->part().of;
+  if (Result<void> checked = check_options(options, config); !checked) return checked.error();
   Placement placement = placement_of(config, of, options.kv_dtype, options.block_tokens);
   const Result<StepLimits> limits = limits_of(options, config, placement);
   if (!limits) return limits.error();
@@ -100,6 +100,7 @@ Result<std::unique_ptr<CpuEngine>> CpuEngine::create(std::shared_ptr<const Llama
 
 Result<uint64_t> CpuEngine::window_bytes(const ModelConfig& config, const CpuEngineOptions& options,
                                          const PartOf& of) {
+  if (Result<void> checked = check_options(options, config); !checked) return checked.error();
   if (Result<ModelPart> part = part_of_model(config, of); !part) return part.error();
   const Placement placement = placement_of(config, of, options.kv_dtype, options.block_tokens);
   const Result<StepLimits> limits = limits_of(options, config, placement);

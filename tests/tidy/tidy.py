@@ -44,6 +44,7 @@ FOREIGN = {
     r"msgpack": ("runtime/actor/wire.cpp", "tests/"),
     r"nlohmann/": ("runtime/base/json",),
     r"CLI/": ("launch/cli/command.cpp",),
+    r"toml\+\+/": ("launch/serve/cluster_file.cpp",),
     r"spdlog/": ("runtime/base/log.cpp",),
     r"immintrin\.h|x86intrin\.h": ("kernels/",),
 }

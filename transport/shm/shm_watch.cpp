@@ -65,12 +65,8 @@ void ShmGroup::watch() {
       }
     }
     if (!is_broken() || stopping_.load()) continue;
-    std::function<void(const Error&)> call;
-    {
-      const std::lock_guard lock(mutex_);
-      call = std::exchange(on_broken_, nullptr);
-    }
-    if (call) call(broken_error());
+    const std::lock_guard lock(mutex_);  // who takes the call away waits until it has returned
+    if (const auto call = std::exchange(on_broken_, nullptr)) call(broken_error());
   }
 }
 

@@ -40,18 +40,24 @@ class Server {
   Server() {
     options_.model_path = tiny_model();
     options_.client_endpoint = "tcp://127.0.0.1:*";
-    options_.kv_cache_bytes = uint64_t{4} << 20;
+    options_.defaults.prefill.kv_cache_bytes = uint64_t{4} << 20;
+    options_.defaults.decode.kv_cache_bytes = uint64_t{4} << 20;
     auto model = open_model(options_);
     REQUIRE(model.ok());
     const auto text = load_text(*model);
     REQUIRE(text.ok());
     RankPlace place;
     place.incarnation = process_incarnation();
+    place.topology = divide_ranks(1, options_).value();
     rank_ = std::make_unique<Rank>(place, options_);
     REQUIRE(rank_->add_control(*model, *text, nullptr).ok());
     CorePlan plan;
     plan.threads = 2;
-    auto engines = start_engines(*model, options_, plan, 2, 1, rank_->post(), {});
+    std::vector<CpuEngineOptions> wanted;
+    for (const InstanceSpec& instance : place.topology.instances) {
+      wanted.push_back(engine_options(*model, options_, instance, 2));
+    }
+    auto engines = start_engines(*model, plan, PartOf{}, wanted, rank_->post(), {});
     REQUIRE(engines.ok());
     rank_->add_workers(std::move(*engines), [this](Engine& engine, auto deliver) {
       return std::make_unique<InprocMover>(exchange_, store_of(engine), std::move(deliver));

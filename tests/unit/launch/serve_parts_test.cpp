@@ -9,41 +9,105 @@
 
 using namespace baton;
 
+namespace {
+
+ServeOptions sides(int64_t prefill_ranks, int64_t decode_ranks, uint32_t prefill_tp = 1,
+                   uint32_t decode_tp = 1) {
+  ServeOptions options;
+  options.prefill_ranks = prefill_ranks;
+  options.decode_ranks = decode_ranks;
+  options.defaults.prefill.tensor_parallel = prefill_tp;
+  options.defaults.decode.tensor_parallel = decode_tp;
+  return options;
+}
+
+// "prefill 1-2, decode 3"
+std::string text_of(const Result<Topology>& topology) {
+  if (!topology.ok()) return topology.error().text;
+  std::string text;
+  for (const InstanceSpec& instance : topology->instances) {
+    text += (text.empty() ? "" : ", ") + std::string(role_name(instance.role)) + " " +
+            instance.ranks_text();
+  }
+  return text;
+}
+
+}  // namespace
+
 TEST_CASE("ranks are divided into control, prefill and decode, or refused with both numbers") {
-  const auto three = divide_ranks(3, 0, 0);
+  const auto three = divide_ranks(3, sides(0, 0));
   REQUIRE(three.ok());
   CHECK(three->role_text(0) == "control");
   CHECK(three->role_text(1) == "prefill");
   CHECK(three->role_text(2) == "decode");
-  CHECK(three->roles(0).empty());
-  const auto alone = divide_ranks(1, 0, 0);
+  CHECK(three->led_by(0).empty());
+  CHECK(three->instance_of(0) == nullptr);
+  const auto alone = divide_ranks(1, sides(0, 0));
   REQUIRE(alone.ok());
   CHECK(alone->alone());
-  CHECK(alone->roles(0).size() == 2);
-  const auto more_decode = divide_ranks(6, 1, 0);
+  REQUIRE(alone->led_by(0).size() == 2);
+  CHECK(alone->led_by(0)[0].role == Role::prefill);
+  CHECK(alone->led_by(0)[1].role == Role::decode);
+  const auto more_decode = divide_ranks(6, sides(1, 0));
   REQUIRE(more_decode.ok());
-  CHECK(more_decode->prefill_ranks == 1);
-  CHECK(more_decode->decode_ranks == 4);
-  CHECK(divide_ranks(5, 0, 3)->prefill_ranks == 1);
-  CHECK(divide_ranks(6, 0, 0)->prefill_ranks == 2);
+  CHECK(more_decode->count(Role::prefill) == 1);
+  CHECK(more_decode->count(Role::decode) == 4);
+  CHECK(divide_ranks(5, sides(0, 3))->count(Role::prefill) == 1);
+  CHECK(divide_ranks(6, sides(0, 0))->count(Role::prefill) == 2);
   for (const auto& [ranks, prefill, decode] :
        {std::tuple{2u, 0, 0}, {3u, 2, 1}, {4u, 1, 1}, {4u, 3, 0}, {5u, 5, 0}}) {
-    const auto refused = divide_ranks(ranks, prefill, decode);
+    const auto refused = divide_ranks(ranks, sides(prefill, decode));
     REQUIRE_FALSE(refused.ok());
     CHECK(refused.error().text.find(std::to_string(ranks)) != std::string::npos);
   }
 }
 
+TEST_CASE("instances of several ranks take neighbouring ranks, and none may be left over") {
+  CHECK(text_of(divide_ranks(5, sides(0, 0, 2, 2))) == "prefill ranks 1-2, decode ranks 3-4");
+  CHECK(text_of(divide_ranks(5, sides(0, 0, 1, 3))) == "prefill rank 1, decode ranks 2-4");
+  CHECK(text_of(divide_ranks(8, sides(3, 0, 3, 2))) ==
+        "prefill ranks 1-3, decode ranks 4-5, decode ranks 6-7");
+  const auto topology = divide_ranks(5, sides(0, 0, 2, 2));
+  CHECK(topology->led_by(3).size() == 1);
+  CHECK(topology->led_by(4).empty());
+  CHECK(topology->role_text(4) == "decode part 2 of 2");
+  CHECK(topology->instance_of(4)->first_rank == 3);
+  const std::string left_over = text_of(divide_ranks(4, sides(0, 0, 2, 2)));
+  CHECK(left_over.find("mpirun started 4") != std::string::npos);
+  CHECK(left_over.find("2 ranks") != std::string::npos);
+  CHECK(text_of(divide_ranks(7, sides(3, 0, 2, 1))).find("--prefill-ranks 3") != std::string::npos);
+  CHECK(text_of(divide_ranks(1, sides(0, 0, 2, 1))).find("mpirun -np 4") != std::string::npos);
+
+  ServeOptions file;
+  file.instances = {file.defaults.prefill, file.defaults.decode, file.defaults.decode};
+  file.instances[1].tensor_parallel = 2;
+  file.instances[1].pipeline_parallel = 2;
+  CHECK(text_of(divide_ranks(7, file)) == "prefill rank 1, decode ranks 2-5, decode rank 6");
+  const std::string wrong = text_of(divide_ranks(6, file));
+  CHECK(wrong.find("mpirun -np 7") != std::string::npos);
+  CHECK(wrong.find("mpirun started 6") != std::string::npos);
+}
+
+TEST_CASE("an instance that would span hosts is refused with a sentence") {
+  const auto topology = divide_ranks(5, sides(0, 0, 2, 2));
+  CHECK(check_hosts(*topology, {"a", "a", "a", "b", "b"}).ok());
+  const auto spans = check_hosts(*topology, {"a", "a", "a", "a", "b"});
+  REQUIRE_FALSE(spans.ok());
+  CHECK(spans.error().text.find("decode instance of ranks 3-4 would span the hosts a and b") !=
+        std::string::npos);
+}
+
 TEST_CASE("threads are pinned only where the loops keep a core") {
-  CHECK_FALSE(plan_cores(0, 0, 2, {0, 1}).pin);
-  CHECK(plan_cores(0, 0, 2, {0, 1}).threads == 1);
-  CHECK_FALSE(plan_cores(0, 0, 1, {0, 1}).pin);
-  CHECK(plan_cores(0, 0, 1, {0, 1}).threads == 2);
-  const CorePlan second = plan_cores(3, 1, 2, {0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK_FALSE(plan_cores({0, 0}, 0, {0, 1}).pin);
+  CHECK(plan_cores({0, 0}, 0, {0, 1}).threads == 1);
+  CHECK_FALSE(plan_cores({0}, 0, {0, 1}).pin);
+  CHECK(plan_cores({0}, 0, {0, 1}).threads == 2);
+  const CorePlan second = plan_cores({3, 3}, 1, {0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(second.pin);
   CHECK(second.first_core == 3);
   CHECK(second.text == "3 threads on cores 3-5");
-  CHECK_FALSE(plan_cores(4, 1, 2, {0, 1, 2, 3, 4, 5, 6, 7}).pin);
+  CHECK_FALSE(plan_cores({4, 4}, 1, {0, 1, 2, 3, 4, 5, 6, 7}).pin);
+  CHECK(plan_cores({1, 4, 2}, 2, {0, 1, 2, 3, 4, 5, 6, 7}).text == "2 threads on cores 5-6");
   CHECK(cores_text({0, 1, 2, 5, 7, 8}) == "0-2,5,7-8");
 }
 
@@ -90,16 +154,12 @@ TEST_CASE("ranks that cannot form a cluster hear which two differ and how") {
 }
 
 TEST_CASE("engine ranks of one host share its cores in rank order") {
-  std::vector<RankCard> cards(5);
-  for (uint32_t r = 0; r < 5; ++r) {
-    cards[r].rank = r;
-    cards[r].host = r < 3 ? "h1" : "h2";
-  }
-  CHECK(share_of_host(cards, 1).index == 0);
-  CHECK(share_of_host(cards, 2).index == 1);
-  CHECK(share_of_host(cards, 2).engine_ranks == 2);
-  CHECK(share_of_host(cards, 4).index == 1);
-  CHECK(share_of_host(cards, 4).hosts == 2);
+  const std::vector<std::string> hosts = {"h1", "h1", "h1", "h2", "h2"};
+  CHECK(share_of_host(hosts, 1).index == 0);
+  CHECK(share_of_host(hosts, 2).index == 1);
+  CHECK(share_of_host(hosts, 2).ranks == std::vector<uint32_t>{1, 2});
+  CHECK(share_of_host(hosts, 4).index == 1);
+  CHECK(share_of_host(hosts, 4).ranks == std::vector<uint32_t>{3, 4});
 }
 
 TEST_CASE("the nearest word is found, and nothing far away") {
