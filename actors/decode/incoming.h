@@ -33,6 +33,7 @@ struct Incoming {
   std::vector<SlotLease> slots;    // one per choice that runs
   uint32_t tokens = 0;             // positions that the transfer brings
   std::vector<BlockLease> blocks;  // for these, in table order, and those for what is decoded
+  uint64_t weights = 0;            // version that it runs on
   std::vector<IncomingPiece> pieces;
   std::optional<Adopt> adopt;
 

@@ -52,6 +52,9 @@ std::optional<Refusal> Decode::refuse_now(const Envelope& from, const Reserve& w
   if (dead_.covers(wanted.source)) {
     return Refusal{ErrorCode::unavailable, "the prefill worker of the request is gone", again};
   }
+  if (!weights_.serves(wanted.weights_version)) {
+    return weights_.refusal(wanted.weights_version, again);
+  }
   const auto later = [&](const auto& life) {
     return life.request == from.request && life.epoch > from.epoch;
   };
@@ -153,6 +156,7 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
   incoming.epoch = from.epoch;
   incoming.source = wanted.source;
   incoming.tokens = wanted.tokens;
+  incoming.weights = weights_.resolve(wanted.weights_version);
   incoming.progress_us = context.now();
   std::vector<BlockId> blocks = block_ids(incoming.blocks);
   blocks.resize(geometry.blocks_for(wanted.tokens));

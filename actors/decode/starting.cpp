@@ -12,7 +12,8 @@ void Decode::activate(Context& context, Incoming& incoming) {
   Adopt& adopt = *incoming.adopt;
   const Routing routing{incoming.request, incoming.epoch, 0, kNever};
   if (!adopt.prompt_logprobs.empty()) {
-    const PromptScores scores{std::move(adopt.prompt_logprobs), std::move(adopt.prompt_top)};
+    const PromptScores scores{std::move(adopt.prompt_logprobs), std::move(adopt.prompt_top),
+                              incoming.weights};
     context.send(adopt.gateway, scores, routing);
   }
   const uint64_t age = ++last_age_;
@@ -50,6 +51,7 @@ void Decode::start_sequence(const Incoming& incoming, size_t index, uint64_t age
   sequence.slot = incoming.slots[index];
   sequence.choice = first.choice;
   sequence.age = age;
+  sequence.weights = incoming.weights;
   sequence.tokens = adopt.prompt;
   sequence.tokens.insert(sequence.tokens.end(), committed.begin(), committed.end());
   if (first.has_token) sequence.tokens.push_back(first.id);

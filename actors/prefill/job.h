@@ -26,6 +26,8 @@ struct PrefillJob {
   Run run;
   JobPhase phase = JobPhase::waiting;
 
+  uint64_t weights = 0;  // version that it runs on
+
   std::vector<TokenId> tokens;  // prompt, then what the client already has
   uint32_t done = 0;            // positions that are computed
   bool in_step = false;         // the engine may still write its blocks

@@ -17,6 +17,7 @@
 #include "actors/worker/dead_peers.h"
 #include "actors/worker/earlier_life.h"
 #include "actors/worker/joining.h"
+#include "actors/worker/served_weights.h"
 #include "runtime/actor/actor.h"
 #include "runtime/actor/control_link.h"
 #include "runtime/actor/engine.h"
@@ -31,7 +32,9 @@ namespace baton {
 using PrefillMessages =
     MessageList<Run, Cancel, Adopted, AdoptFailed, KvDone, KvNack, Resend, TokensAck,  // peers
                 Welcome, Refused, BeatAck, PeerDown, Drain,                            // scheduler
-                StepDone, KvSent, Timer, LinkUp, LinkDown, Undeliverable, ActorDown>;  // this rank
+                WeightsPrepare, WeightsCommit, WeightsAbort, WeightsDrop, StepDone, KvSent,
+                WeightsPrepared, Timer, LinkUp, LinkDown, Undeliverable,
+                ActorDown>;  // this rank
 
 struct PrefillOptions {
   Limits limits;
@@ -43,7 +46,6 @@ struct PrefillOptions {
   std::vector<uint32_t> prefill_lengths;  // empty: auto_prefill_lengths(); otherwise checked
   bool chunking = false;                  // cut prompts to fill steps (see StepBudget)
   size_t queue_max = 256;                 // prompts that wait here; more are refused with busy
-  uint64_t weights_version = 0;
   std::string host;
   std::string cores;
 };
@@ -85,6 +87,11 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   void on(Context&, const Envelope&, BeatAck&);
   void on(Context&, const Envelope&, PeerDown&);
   void on(Context&, const Envelope&, Drain&);
+  void on(Context&, const Envelope&, WeightsPrepare&);
+  void on(Context&, const Envelope&, WeightsPrepared&);
+  void on(Context&, const Envelope&, WeightsCommit&);
+  void on(Context&, const Envelope&, WeightsAbort&);
+  void on(Context&, const Envelope&, WeightsDrop&);
   void on(Context&, const Envelope&, StepDone&);
   void on(Context&, const Envelope&, KvSent&);
   void on(Context&, const Envelope&, Timer&);
@@ -97,6 +104,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   const Joining& joining() const { return joining_; }
   uint32_t blocks_free() const { return pool_.free(); }
   size_t jobs() const { return jobs_.size(); }
+  const ServedWeights& weights() const { return weights_; }
 
  private:
   using Jobs = std::map<TransferId, PrefillJob>;
@@ -147,6 +155,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   KvMover& mover_;
   BlockPool pool_;  // before all that holds leases on it
   EarlierLife earlier_;
+  ServedWeights weights_;
   Joining joining_;
   CancelledMemory cancelled_;
   DeadPeers dead_;

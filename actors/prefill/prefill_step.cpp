@@ -50,11 +50,13 @@ void Prefill::drop_expired(Context& context) {
 }
 
 // Members of the pack that have their blocks, in order; the first one for which none are left
-// stops those behind it, so that it cannot starve.
+// stops those behind it, so that it cannot starve. A step has one version of the weights: that of
+// the first member; others of the pack follow in steps of theirs.
 std::vector<WaitingPrompt> Prefill::runnable() {
   std::vector<WaitingPrompt> prompts;
   for (const TransferId transfer : pack_) {
     PrefillJob& job = jobs_.at(transfer);
+    if (job.weights != jobs_.at(pack_.front()).weights) continue;
     if (job.blocks.empty()) {
       job.blocks = pool_.take(engine_.geometry().blocks_for(job.length()));
       if (job.blocks.empty()) break;
@@ -74,6 +76,7 @@ uint32_t Prefill::chunk_start(const PrefillJob& job) const {
 void Prefill::submit(Context& context, const StepPlan& plan) {
   Batch batch;
   batch.step = {++last_step_};
+  batch.weights_version = jobs_.at({plan.prefill.front().key}).weights;
   batch.rows.reserve(plan.prefill.size());
   step_rows_.clear();
   for (const PlannedPrompt& planned : plan.prefill) {
@@ -169,11 +172,13 @@ void Prefill::finish_prefill(Context& context, Jobs::iterator place, RowResult& 
     const size_t scored = job.prompt_length() - 1;
     if (job.scores.logprobs.size() > scored) job.scores.logprobs.resize(scored);
     if (job.scores.top.size() > scored) job.scores.top.resize(scored);
+    job.scores.weights_version = job.weights;
     context.send(job.run.gateway, job.scores, routing);
   }
   job.first.request = job.request;
   job.first.epoch = job.epoch;
   job.first.seq = job.committed();
+  job.first.weights_version = job.weights;
   if (job.only_scores()) {
     job.first.has_token = false;
     job.first.finish = Finish::length;
@@ -204,7 +209,7 @@ Usage Prefill::usage_of(Context& context, const PrefillJob& job) const {
   usage.completion_tokens = job.committed() + (job.first.has_token ? 1 : 0);
   usage.prefill_us = context.now() - job.arrived_us;
   usage.prefill_rank = context.self().rank;
-  usage.weights_version = options_.weights_version;
+  usage.weights_version = job.weights;
   return usage;
 }
 

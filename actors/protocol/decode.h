@@ -26,12 +26,13 @@ struct Reserve {
   ActorId source;
   KvGeometry source_geometry;
   PlanDigest plan;
-  uint32_t tokens = 0;      // positions that the transfer brings (prompt + committed)
-  uint32_t new_tokens = 0;  // positions that decoding may add
-  uint32_t n = 1;           // choices that are to run
-  uint32_t own_tokens = 0;  // committed tokens of the longest of several choices
+  uint32_t tokens = 0;           // positions that the transfer brings (prompt + committed)
+  uint32_t new_tokens = 0;       // positions that decoding may add
+  uint32_t n = 1;                // choices that are to run
+  uint32_t own_tokens = 0;       // committed tokens of the longest of several choices
+  uint64_t weights_version = 0;  // that the request runs on; 0: the latest
   BATON_FIELDS(transfer, tag_first, source, source_geometry, plan, tokens, new_tokens, n,
-               own_tokens)
+               own_tokens, weights_version)
 };
 
 // Decode -> scheduler: all of it is held and the receives are posted.

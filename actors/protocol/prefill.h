@@ -27,9 +27,10 @@ struct Run {
   std::vector<BlockId> target_blocks;  // in table order
   SamplingParams sampling;
   StopParams stops;
-  Usage usage;  // what is known so far (queue time, attempts)
+  Usage usage;                   // what is known so far (queue time, attempts)
+  uint64_t weights_version = 0;  // that the request runs on; 0: the latest
   BATON_FIELDS(ids, committed, from_token, gateway, target, transfer, tag_first, plan,
-               target_blocks, sampling, stops, usage)
+               target_blocks, sampling, stops, usage, weights_version)
 };
 
 struct RunRefused {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/protocol/common.h"
+#include "runtime/actor/weights.h"
 #include "runtime/layout/geometry.h"
 
 // Between the scheduler and every worker (a prefill or a decode actor): joining, beats, leaving.
@@ -40,8 +41,9 @@ struct Register {
   uint64_t weights_version = 0;
   KvGeometry geometry;
   Capacity capacity;
+  std::vector<WeightsInfo> weights;  // the committed sets; weights_version is the latest of them
   BATON_FIELDS(role, instance, host, cores, numerics_id, model_hash, weights_version, geometry,
-               capacity)
+               capacity, weights)
 };
 
 // Scheduler -> worker: joined.

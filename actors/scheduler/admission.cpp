@@ -121,6 +121,12 @@ bool AdmissionQueue::remove(RequestId request) {
   return true;
 }
 
+void AdmissionQueue::bind(RequestId request, uint64_t weights) {
+  const auto found = entries_.find(request);
+  CHECK(found != entries_.end());
+  found->second.need.weights = weights;
+}
+
 void AdmissionQueue::keep_instance(Entry& entry, const Sites& sites) {
   if (entry.kept && sites.has_decode(*entry.kept)) return;
   entry.kept = sites.claim(entry.need);
@@ -136,10 +142,12 @@ std::optional<AdmissionQueue::Next> AdmissionQueue::take(const Sites& sites, Mic
     Entry& entry = entries_.at(request);
     const Place place = sites.place(entry.need, kept);
     switch (place.outcome) {
-      case PlaceOutcome::placed:
+      case PlaceOutcome::placed: {
         for (Entry* earlier : overtaken) ++earlier->skipped;
+        const uint64_t weights = entry.need.weights;
         remove(request);
-        return Next{request, place.source, place.target};
+        return Next{request, place.source, place.target, weights};
+      }
       case PlaceOutcome::prefill_full: return std::nullopt;
       case PlaceOutcome::decode_full:
         entry.parked_at = kNever;

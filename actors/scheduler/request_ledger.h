@@ -54,8 +54,10 @@ enum class RequestEvent : uint8_t {
   done_failed,         // Done with outcome error
   cancel,              // Cancel from the gateway, or Done with outcome cancelled
   deadline,            // the client's time is up, or the cluster is being shut down
+  weights_changed,     // other weights are committed: it goes on with those
+  weights_aborted,     // other weights are committed: it ends
 };
-inline constexpr size_t kRequestEvents = 25;
+inline constexpr size_t kRequestEvents = 27;
 const char* request_event_name(RequestEvent event) noexcept;
 
 // In the order in which they are to be done. What concerns the lost life comes before raise_epoch

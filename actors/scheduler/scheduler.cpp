@@ -105,6 +105,7 @@ void Scheduler::enter(Context& context, LedgerRow& row, RequestState next) {
        : next == RequestState::cancelled ? counters_.cancelled
                                          : counters_.failed);
     note_end(context);
+    weights_.bind(row.weights, 0);
     requests_.erase(row.id);
     return;
   }
@@ -189,6 +190,7 @@ void Scheduler::send_reserve(Context& context, LedgerRow& row) {
   reserve.new_tokens = static_cast<uint32_t>(
       row.ask.stops.max_tokens - std::min<uint64_t>(committed, row.ask.stops.max_tokens));
   reserve.n = row.ask.n;
+  reserve.weights_version = row.weights;
   context.send(target.id, reserve, routing(context, row));
 }
 
@@ -221,6 +223,7 @@ void Scheduler::send_run(Context& context, LedgerRow& row, const Reserved& reser
   run.sampling = row.ask.sampling;
   run.stops = row.ask.stops;
   run.usage = row.usage;
+  run.weights_version = row.weights;
   context.send(source.id, run, routing(context, row));
 }
 
@@ -252,11 +255,14 @@ void Scheduler::cancel_target(Context& context, const LedgerRow& row, RequestEve
 }
 
 void Scheduler::requeue(LedgerRow& row) {
+  weights_.bind(row.weights, weights_for(row));
   QueueRank rank;
   rank.fresh = false;
   rank.urgency = -row.ask.priority;
   rank.arrival = row.arrival;
-  queue_.push(row.id, rank, need_of(row.ask, row.committed_tokens()));
+  Need need = need_of(row.ask, row.committed_tokens());
+  need.weights = row.weights;
+  queue_.push(row.id, rank, need);
 }
 
 // A worker that had the request in its engine may have died of it.
@@ -282,6 +288,7 @@ void Scheduler::refresh(Context& context, const Worker& worker) {
     site.outstanding = worker.arriving;
     site.positions_ahead = worker.positions_ahead;
     site.open = open;
+    site.weights = weights_.served_by(worker.id);
     sites_.put(key, site);
   } else {
     DecodeSite site;
@@ -290,15 +297,18 @@ void Scheduler::refresh(Context& context, const Worker& worker) {
     site.block_tokens = worker.info.geometry.block_tokens;
     site.room = leases_.room(key);
     site.open = open;
+    site.weights = weights_.served_by(worker.id);
     sites_.put(key, site);
   }
 }
 
 void Scheduler::pump(Context& context) {
+  if (weights_.has_news()) follow_weights(context);
   while (const auto next = queue_.take(sites_, awake(context))) {
     LedgerRow& row = *requests_.find(next->request);
     row.source = members_.at(next->source)->id;
     row.target = members_.at(next->target)->id;
+    weights_.bind(row.weights, next->weights != 0 ? next->weights : weights_.current());
     apply(context, row, RequestEvent::capacity, {});
   }
 }
@@ -326,6 +336,9 @@ void Scheduler::sweep(Context& context) {
     if (worker.failures > 0) refresh(context, worker);
   }
   progress_drain(context);
+  weights_.tick(awake(context));
+  unbind_orphans();
+  follow_weights(context);
   pump(context);
   context.set_timer(kSweepPeriod, kSweepTimer);
 }

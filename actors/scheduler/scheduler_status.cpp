@@ -5,7 +5,8 @@
 namespace baton {
 namespace {
 
-WorkerStatus status_of(const Worker& worker, bool alive, Micros awake_now) {
+WorkerStatus status_of(const Worker& worker, bool alive, Micros awake_now,
+                       const WeightsUpdate& weights) {
   WorkerStatus status;
   status.rank = worker.id.rank;
   status.incarnation = worker.id.incarnation;
@@ -23,6 +24,8 @@ WorkerStatus status_of(const Worker& worker, bool alive, Micros awake_now) {
   status.blocks_quarantined = worker.load.blocks_quarantined;
   status.queued = worker.load.queued;
   status.running = worker.load.running;
+  status.weights = weights.served_by(worker.id);
+  status.weights_trouble = weights.trouble(worker.id);
   return status;
 }
 
@@ -35,10 +38,10 @@ void Scheduler::on(Context& context, const Envelope& from, ClusterQuery&) {
 ClusterReply Scheduler::report(const Context& context) const {
   ClusterReply reply;
   for (const auto& [key, worker] : members_.live()) {
-    reply.workers.push_back(status_of(worker, true, awake(context)));
+    reply.workers.push_back(status_of(worker, true, awake(context), weights_));
   }
   for (const auto& [key, worker] : members_.dead()) {
-    reply.workers.push_back(status_of(worker, false, awake(context)));
+    reply.workers.push_back(status_of(worker, false, awake(context), weights_));
   }
   for (size_t state = 0; state < kRequestStates; ++state) {
     const auto name = static_cast<RequestState>(state);
@@ -66,7 +69,16 @@ ClusterReply Scheduler::report(const Context& context) const {
                     {"joined", members_.counters().joined},
                     {"joins_refused", members_.counters().refused},
                     {"deaths", members_.counters().deaths},
-                    {"pauses", c.pauses}};
+                    {"pauses", c.pauses},
+                    {"weights_updates", weights_.counters().updates},
+                    {"weights_committed", weights_.counters().committed},
+                    {"weights_failed", weights_.counters().failed},
+                    {"weights_refused", weights_.counters().refused},
+                    {"weights_brought_up", weights_.counters().brought_up},
+                    {"weights_dropped", weights_.counters().dropped},
+                    {"weight_plans_reused", weights_.counters().plans_reused}};
+  reply.weights_version = weights_.current();
+  reply.update = weights_.report();
   return reply;
 }
 

@@ -78,9 +78,22 @@ void Sites::survey() {
   }
 }
 
-bool Sites::fits(const Need& need, const DecodeSite& site) {
+bool Sites::has_weights(const Need& need, const std::vector<uint64_t>& versions) const {
+  const uint64_t wanted = need.weights == 0 ? weights_ : need.weights;
+  return std::find(versions.begin(), versions.end(), wanted) != versions.end();
+}
+
+bool Sites::serve(uint64_t version) const {
+  const Need need{0, 0, 1, version};
+  const auto has = [&](const auto& entry) { return has_weights(need, entry.second.weights); };
+  return std::any_of(prefills_.begin(), prefills_.end(), has) &&
+         std::any_of(decodes_.begin(), decodes_.end(), has);
+}
+
+bool Sites::fits(const Need& need, const DecodeSite& site) const {
   return site.positions_max >= need.positions_max && site.room.slots >= need.slots &&
-         spendable(site.room) >= blocks_for(need, site.block_tokens);
+         spendable(site.room) >= blocks_for(need, site.block_tokens) &&
+         has_weights(need, site.weights);
 }
 
 bool Sites::possible(const Need& need) const {
@@ -98,9 +111,14 @@ Place Sites::place(const Need& need, std::optional<WorkerKey> excluded) const {
   if (!possible(need)) return {PlaceOutcome::impossible, {}, {}};
   const auto source =
       std::find_if(prefills_open_.begin(), prefills_open_.end(), [&](const PrefillOrder& entry) {
-        return prefills_.at(entry.key).positions_max >= need.positions_max;
+        const PrefillSite& site = prefills_.at(entry.key);
+        return site.positions_max >= need.positions_max && has_weights(need, site.weights);
       });
-  if (source == prefills_open_.end()) return {PlaceOutcome::prefill_full, {}, {}};
+  if (source == prefills_open_.end()) {
+    // One that is bound to other weights than most does not hold up those behind it.
+    const bool bound = need.weights != 0 && need.weights != weights_;
+    return {bound ? PlaceOutcome::decode_full : PlaceOutcome::prefill_full, {}, {}};
+  }
   const bool hopeless =
       decodes_by_space_.empty() || decodes_by_space_.rbegin()->positions < need.positions;
   if (hopeless) return {PlaceOutcome::decode_full, {}, {}};
@@ -116,6 +134,7 @@ std::optional<WorkerKey> Sites::claim(const Need& need) const {
   uint32_t blocks = 0;
   for (const auto& [key, site] : decodes_) {
     if (site.positions_max < need.positions_max || site.slots < need.slots) continue;
+    if (!has_weights(need, site.weights)) continue;
     if (best && site.room.blocks <= blocks) continue;
     best = key;
     blocks = site.room.blocks;

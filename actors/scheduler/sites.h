@@ -5,9 +5,11 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "actors/scheduler/lease_ledger.h"
 #include "actors/scheduler/worker_key.h"
+#include "runtime/actor/weights.h"
 
 namespace baton {
 
@@ -16,6 +18,7 @@ struct Need {
   uint64_t positions = 0;      // that the transfer brings, and one for the next token
   uint64_t positions_max = 0;  // at its end
   uint32_t slots = 1;          // choices
+  uint64_t weights = 0;        // version that both instances must have; 0: the current one
 };
 
 // What the scheduler knows of a prefill instance.
@@ -25,6 +28,7 @@ struct PrefillSite {
   uint32_t outstanding = 0;      // that are
   uint64_t positions_ahead = 0;  // of those
   bool open = true;              // false: after a refusal, for a while
+  std::vector<uint64_t> weights = {kFirstWeights};  // versions that requests may run on there
 };
 
 // What the scheduler knows of a decode instance.
@@ -34,6 +38,7 @@ struct DecodeSite {
   uint32_t block_tokens = 16;
   LeaseRoom room;
   bool open = true;
+  std::vector<uint64_t> weights = {kFirstWeights};
 };
 
 // The most that any live instance could take, were it empty.
@@ -65,6 +70,10 @@ class Sites {
   void put(WorkerKey key, const PrefillSite& site);
   void put(WorkerKey key, const DecodeSite& site);
   void erase(WorkerKey key);
+  // The version that Need::weights 0 stands for.
+  void set_weights(uint64_t version) { weights_ = version; }
+  // Both roles have an instance with this version, busy or not.
+  bool serve(uint64_t version) const;
 
   // `excluded`: a decode instance that is being kept for an earlier request.
   Place place(const Need& need, std::optional<WorkerKey> excluded = {}) const;
@@ -100,7 +109,8 @@ class Sites {
   };
   static DecodeOrder order(WorkerKey key, const DecodeSite& site);
   static SpaceOrder space(WorkerKey key, const DecodeSite& site);
-  static bool fits(const Need& need, const DecodeSite& site);
+  bool fits(const Need& need, const DecodeSite& site) const;
+  bool has_weights(const Need& need, const std::vector<uint64_t>& versions) const;
   bool possible(const Need& need) const;
   void unlist(WorkerKey key);
   void survey();
@@ -111,6 +121,7 @@ class Sites {
   std::set<DecodeOrder> decodes_open_;     // least loaded first
   std::set<SpaceOrder> decodes_by_space_;  // those of decodes_open_, least free space first
   Reach reach_;
+  uint64_t weights_ = kFirstWeights;
 };
 
 }  // namespace baton

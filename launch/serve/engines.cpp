@@ -88,7 +88,6 @@ Result<Engines> start_engines(const OpenedModel& model, const ServeOptions& opti
   engines.compute = std::make_shared<Compute>(team);
   auto weights = LlamaWeights::load(model.file, *engines.compute, progress);
   if (!weights.ok()) return weights.error();
-  engines.weights = *weights;
 
   CpuEngineOptions engine;
   engine.activations = options.exact_activations ? ActivationMode::f32 : ActivationMode::int8;
@@ -98,8 +97,10 @@ Result<Engines> start_engines(const OpenedModel& model, const ServeOptions& opti
   engine.step_us_min = options.step_us_min;
   engine.step_tokens_max = static_cast<uint32_t>(options.limits.batched_tokens_max);
   engine.context_max = model.context_max;
+  engine.loader = std::make_shared<WeightsLoader>((*weights)->identity(), (*weights)->part().of);
+  engine.weight_sets_max = options.limits.weight_sets_max;
   for (size_t i = 0; i < count; ++i) {
-    auto made = CpuEngine::create(engines.weights, engines.compute, engine, post);
+    auto made = CpuEngine::create(*weights, engines.compute, engine, post);
     if (!made.ok()) return made.error();
     (*made)->warm_up();
     engines.by_role.push_back(std::move(*made));

@@ -42,7 +42,6 @@ CorePlan plan_cores(uint32_t wanted_threads, uint32_t index, uint32_t engine_ran
 // The engines of one rank, one per role. They share the weights and take turns on the compute team.
 struct Engines {
   std::shared_ptr<Compute> compute;
-  std::shared_ptr<const LlamaWeights> weights;
   std::vector<std::unique_ptr<CpuEngine>> by_role;  // in the order of Topology::roles
 };
 // `progress` as LlamaWeights::load. Ends with a warm-up, so that the first request meets no page

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,12 +28,14 @@ class SabotageKit {
 
  private:
   bool hear_gateway(Mail& mail);
-  bool hear_decode(const Mail& mail);
+  bool hear_decode(Mail& mail);
   bool say_decode(Mail& mail);
 
   const Sabotage sabotage_;
   std::map<RequestId, Epoch> epochs_;
   std::vector<BlockId> last_reserved_;
+  std::string prepared_path_;
+  uint64_t kept_version_ = 0;
   uint64_t count_ = 0;
 };
 

@@ -30,6 +30,9 @@ enum class Sabotage : uint8_t {
   ignore_cancel,
   stop_decoding,   // a decode actor beats but steps no more
   overfill_queue,  // more requests are queued than the limit says
+  commit_unready,  // a decode actor says that weights are ready which it could not read
+  mix_weights,     // a decode actor goes on with newer weights than the prompt was computed with
+  keep_weights,    // a decode actor never lets go of old weights, but says so
 };
 const char* sabotage_name(Sabotage sabotage) noexcept;
 // All of them, `none` excluded.
@@ -68,6 +71,9 @@ struct SimReport {
   uint64_t cuts = 0;
   uint64_t stale = 0;    // messages and tokens that a fence dropped
   uint64_t corrupt = 0;  // pieces whose digest was wrong
+  uint64_t updates = 0;  // of the weights, asked for
+  uint64_t updates_committed = 0;
+  uint64_t updates_failed = 0;
 
   bool ok() const { return findings.empty(); }
 };

@@ -24,13 +24,16 @@ std::vector<TokenLogprob> best(uint64_t digest, const FakeSample& chosen, int32_
 }  // namespace
 
 FakeEngine::FakeEngine(FakeEngineOptions options)
-    : options_(std::move(options)), placement_(single_rank_placement(options_.model.geometry)) {
+    : options_(std::move(options)),
+      placement_(single_rank_placement(options_.model.geometry)),
+      sets_(options_.weight_sets_max) {
   const KvGeometry& g = options_.model.geometry;
   CHECK_MSG(g.head_dim * dtype_bytes(g.dtype) == kLaneBytes,
             "the fake model stores 8 bytes for each position, layer and head");
   CHECK(options_.later && options_.post && options_.duration);
   // Not zeros: what was never written must not look like something.
   store_.assign(options_.block_count * g.block_bytes(), std::byte{0xA5});
+  sets_.start(kFirstWeights, options_.model_hash, std::make_shared<Weights>(kFakeFirstWeights));
 }
 
 std::span<std::byte> FakeEngine::block_bytes(uint32_t rank, BlockId block) {
@@ -58,11 +61,13 @@ void FakeEngine::submit(Batch batch, ActorId reply_to) {
   check(batch);
   busy_ = true;
   const Micros took = options_.duration(batch);
-  options_.later(
-      took, [this, batch = std::move(batch), reply_to, took] { finish(batch, reply_to, took); });
+  const uint64_t weights = *sets_.of_batch(batch.weights_version);
+  options_.later(took, [this, batch = std::move(batch), weights, reply_to, took] {
+    finish(batch, weights, reply_to, took);
+  });
 }
 
-void FakeEngine::finish(const Batch& batch, ActorId reply_to, Micros took) {
+void FakeEngine::finish(const Batch& batch, uint64_t weights, ActorId reply_to, Micros took) {
   if (options_.watch) options_.watch(batch);
   StepDone done;
   done.step = batch.step;
@@ -71,21 +76,58 @@ void FakeEngine::finish(const Batch& batch, ActorId reply_to, Micros took) {
     std::memcpy(block_bytes(copy.to).data(), block_bytes(copy.from).data(),
                 geometry().block_bytes());
   }
-  for (const BatchRow& row : batch.rows) done.rows.push_back(compute(row));
+  for (const BatchRow& row : batch.rows) done.rows.push_back(compute(row, weights));
   busy_ = false;
+  tell(reply_to, StepDone::kind, encode_body(done));
+}
+
+void FakeEngine::tell(ActorId reply_to, MsgKind kind, std::string body) {
   Mail mail;
-  mail.envelope.kind = StepDone::kind;
+  mail.envelope.kind = kind;
   mail.envelope.from = reply_to;
   mail.envelope.to = reply_to;
-  mail.body = encode_body(done);
+  mail.body = std::move(body);
   options_.post(std::move(mail));
 }
 
-RowResult FakeEngine::compute(const BatchRow& row) {
+void FakeEngine::prepare_weights(const WeightsOrder& order, ActorId reply_to) {
+  if (const Result<void> begun = sets_.begin(order); !begun.ok()) {
+    WeightsPrepared refused;
+    refused.version = order.version;
+    refused.ticket = order.ticket;
+    refused.code = begun.error().code;
+    refused.text = begun.error().text;
+    return tell(reply_to, WeightsPrepared::kind, encode_body(refused));
+  }
+  const Micros took = options_.prepare_duration ? options_.prepare_duration() : 0;
+  options_.later(took, [this, order, reply_to, took] { finish_preparing(order, reply_to, took); });
+}
+
+// The file is opened when the time is up, so that it may change meanwhile.
+void FakeEngine::finish_preparing(const WeightsOrder& order, ActorId reply_to, Micros took) {
+  WeightsPrepared prepared;
+  prepared.version = order.version;
+  prepared.ticket = order.ticket;
+  prepared.took_us = took;
+  const Result<uint64_t> opened = options_.open_weights ? options_.open_weights(order.source)
+                                                        : Result(fake_weights(order.source.path));
+  if (opened.ok()) {
+    if (!sets_.finish(order, *opened, std::make_shared<Weights>(*opened))) return;
+    prepared.ok = true;
+    prepared.digest = *opened;
+  } else {
+    if (!sets_.fail(order)) return;
+    prepared.code = opened.error().code;
+    prepared.text = opened.error().text;
+  }
+  tell(reply_to, WeightsPrepared::kind, encode_body(prepared));
+}
+
+RowResult FakeEngine::compute(const BatchRow& row, uint64_t weights) {
   RowResult result;
   result.key = row.key;
   const SamplingParams& sampling = row.sampling;
-  uint64_t digest = kFakeStart;
+  uint64_t digest = fake_start(weights);
   uint32_t position = 0;
   for (; position < row.position; ++position) digest = absorb(row, position, digest);
   for (TokenId token : row.tokens) {
@@ -96,7 +138,7 @@ RowResult FakeEngine::compute(const BatchRow& row) {
         result.prompt_top.push_back(best(digest, given, sampling.prompt_logprobs));
       }
     }
-    write(row, position, token);
+    write(row, position, token, weights);
     digest = absorb(row, position, digest);
     ++position;
   }
@@ -120,11 +162,11 @@ std::byte* FakeEngine::at(const BatchRow& row, uint32_t position, uint32_t layer
   return block_bytes(row.blocks[position / block_tokens]).data() + offset;
 }
 
-void FakeEngine::write(const BatchRow& row, uint32_t position, TokenId token) {
+void FakeEngine::write(const BatchRow& row, uint32_t position, TokenId token, uint64_t weights) {
   for (uint32_t layer = 0; layer < geometry().layers; ++layer) {
     for (bool value : {false, true}) {
       for (uint32_t head = 0; head < geometry().kv_heads; ++head) {
-        const uint64_t bytes = fake_kv(token, position, layer, value, head);
+        const uint64_t bytes = fake_kv(token, position, layer, value, head) ^ weights;
         std::memcpy(at(row, position, layer, value, head), &bytes, kLaneBytes);
       }
     }

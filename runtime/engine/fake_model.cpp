@@ -10,15 +10,20 @@ uint64_t fake_kv(TokenId token, uint32_t position, uint32_t layer, bool value, u
   return mix64(mix64(place) ^ static_cast<uint32_t>(token));
 }
 
+uint64_t fake_weights(const std::string& path) {
+  return hash64(path.data(), path.size()) | 1;
+}
+
 uint64_t fake_absorb(uint64_t digest, uint64_t bytes) {
   return mix64(digest ^ bytes);
 }
 
-uint64_t fake_step(const FakeModel& model, uint64_t digest, TokenId token, uint32_t position) {
+uint64_t fake_step(const FakeModel& model, uint64_t digest, TokenId token, uint32_t position,
+                   uint64_t weights) {
   for (uint32_t layer = 0; layer < model.geometry.layers; ++layer) {
     for (bool value : {false, true}) {
       for (uint32_t head = 0; head < model.geometry.kv_heads; ++head) {
-        digest = fake_absorb(digest, fake_kv(token, position, layer, value, head));
+        digest = fake_absorb(digest, fake_kv(token, position, layer, value, head) ^ weights);
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "runtime/base/ids.h"
 #include "runtime/layout/geometry.h"
@@ -23,12 +24,21 @@ struct FakeModel {
 // What sampling depends on: a digest of the KV bytes of positions 0..p, in order.
 inline constexpr uint64_t kFakeStart = 0x6261746F6Eu;
 
+// Weights of the fake model are a number: it goes into every KV byte and into every digest, so that
+// KV of other weights, or the next token by others, shows. Those of the start are zero.
+inline constexpr uint64_t kFakeFirstWeights = 0;
+uint64_t fake_weights(const std::string& path);  // of a file of this name; never zero
+constexpr uint64_t fake_start(uint64_t weights) {
+  return kFakeStart ^ weights;
+}
+
 // The 8 KV bytes of one (layer, k or v, head) of a position.
 uint64_t fake_kv(TokenId token, uint32_t position, uint32_t layer, bool value, uint32_t head);
 // Takes 8 bytes as they are in a block into the digest.
 uint64_t fake_absorb(uint64_t digest, uint64_t bytes);
 // Takes a whole position in, as it would be read from a correct block.
-uint64_t fake_step(const FakeModel& model, uint64_t digest, TokenId token, uint32_t position);
+uint64_t fake_step(const FakeModel& model, uint64_t digest, TokenId token, uint32_t position,
+                   uint64_t weights = kFakeFirstWeights);
 
 struct FakeSample {
   TokenId token = 0;

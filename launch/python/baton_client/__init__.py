@@ -2,7 +2,10 @@
 
 from .aio import AsyncClient, AsyncStream
 from .sync import Client, Stream
-from .types import BatonError, Model, Part, Request, Result, Status, TopToken, Usage, Worker
+from .types import (
+    BatonError, Model, Part, Request, Result, Status, TopToken, UpdateProgress, Usage, WeightsSpan,
+    Worker,
+)  # fmt: skip
 
 __all__ = [
     "AsyncClient",
@@ -16,7 +19,9 @@ __all__ = [
     "Status",
     "Stream",
     "TopToken",
+    "UpdateProgress",
     "Usage",
+    "WeightsSpan",
     "Worker",
 ]
 __version__ = "0.1.0"
