@@ -121,6 +121,7 @@ class Weights(unittest.TestCase):
                 counters = operator.status().counters
                 self.assertEqual(counters["weights_committed"], 5)
                 self.assertEqual(counters["weights_dropped"], 15)
+                self.assertEqual(counters["weight_plans_reused"], 12)  # all but the first of each rank
         stretches = Stretches()
         for request, result in load.done:
             stretches.add(request, result)

@@ -217,6 +217,40 @@ TEST_CASE("T99: a file that does not fit is refused with a sentence, and nothing
   CHECK(driver.prepare({2, ticket, {second_model(), digits}}).ok);
 }
 
+TEST_CASE("an instance of several ranks prepares, commits, drops and fails as one") {
+  const std::vector<TokenId> first = tokens_of_file(tiny_model_path("Q4_1"));
+  const std::vector<TokenId> second = tokens_of_file(second_model());
+  for (const auto& [tensor, stages] : {std::pair{2u, 1u}, {4u, 1u}, {1u, 2u}, {2u, 2u}}) {
+    CAPTURE(tensor);
+    CAPTURE(stages);
+    RigOptions options;
+    options.kv_blocks = 64;
+    options.step_tokens_max = 64;
+    options.tensor_parallel = tensor;
+    options.pipeline_parallel = stages;
+    EngineRig rig(options);
+    EngineDriver& driver = rig.driver();
+    CHECK(tokens_of(driver, 0) == first);
+    CHECK_FALSE(driver.prepare({2, 1, {"/nowhere/w.gguf", ""}}).ok);
+    const WeightsPrepared prepared = driver.prepare({2, 2, {second_model(), ""}});
+    REQUIRE_MESSAGE(prepared.ok, prepared.text);
+    CHECK(tokens_of(driver, 1) == first);
+    driver.engine().commit_weights(2);
+    CHECK(tokens_of(driver, 2) == second);
+    CHECK(tokens_of(driver, 1) == first);
+    driver.engine().drop_weights(1);
+    CHECK(tokens_of(driver, 0) == second);
+    const WeightsPrepared again = driver.prepare({3, 3, {tiny_model_path("Q4_1"), ""}});
+    REQUIRE_MESSAGE(again.ok, again.text);
+    CHECK(again.plan_reused);
+    driver.engine().drop_weights(kUncommittedWeights);
+    CHECK(driver.engine().weights().size() == 1);
+    CHECK(driver.prepare({3, 4, {tiny_model_path("Q4_1"), ""}}).ok);
+    driver.engine().commit_weights(3);
+    CHECK(tokens_of(driver, 0) == first);
+  }
+}
+
 TEST_CASE("other types of the same tensors are taken: a model may come back quantised otherwise") {
   EngineRig rig(RigOptions{});
   EngineDriver& driver = rig.driver();
