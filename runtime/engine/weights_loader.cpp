@@ -83,7 +83,7 @@ struct WeightsLoader::State {
     const Result<ModelFile> file = ModelFile::open(source.path);
     if (!file) return file.error();
     return LlamaWeights::load_beside(
-        *file, served, [&] { return !wanted(job); }, of);
+        *file, served, plans, [&] { return !wanted(job); }, of);
   }
 
   void main() {

@@ -255,6 +255,20 @@ class Weights(unittest.TestCase):
             self.assertIn("number of layers", errors)
             self.assertIn("the update to 3 failed", run("status")[1])
 
+    def test_an_endpoint_that_others_reach_takes_updates_only_where_that_was_allowed(self):
+        # An interface by its name: loopback all the same, but the server cannot know that.
+        outside = dict(ranks=1, endpoint="tcp://lo:*")
+        with harness.Cluster(model_of(1), arguments=("--insecure",), **outside) as cluster:
+            with cluster.client() as client:
+                with self.assertRaises(harness.BatonError) as caught:
+                    update(client, model_of(2))
+                self.assertEqual(caught.exception.code, "unsupported")
+                self.assertIn("--allow-admin", caught.exception.text)
+                self.assert_served(client, 1)
+        with harness.Cluster(model_of(1), arguments=("--insecure", "--allow-admin"), **outside) as cluster:
+            with cluster.client() as client:
+                self.assertEqual(update(client, model_of(2)).version, 2)
+
     def test_the_asyncio_client_updates_too(self):
         import asyncio
 
