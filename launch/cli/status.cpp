@@ -71,6 +71,7 @@ Json worker_json(const client::Worker& w) {
   object.set("running", static_cast<int64_t>(w.running));
   object.set("steps", static_cast<int64_t>(w.steps));
   object.set("beat_age_us", w.beat_age_us);
+  object.set("counters", counts_json(w.counters));
   Json versions = Json::array();
   for (const uint64_t version : w.weights) versions.push_back(static_cast<int64_t>(version));
   object.set("weights", std::move(versions));
@@ -138,6 +139,9 @@ int status_main(int argc, char** argv) {
   print_counts("requests:", s.requests);
   print_counts("leases:  ", s.leases);
   print_counts("counters:", s.counters);
+  for (const client::Worker& w : s.workers) {
+    print_counts(("rank " + std::to_string(w.rank) + ", " + w.role + ":").c_str(), w.counters);
+  }
   return kOk;
 }
 

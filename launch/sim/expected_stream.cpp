@@ -37,7 +37,7 @@ FakeState::FakeState(const FakeModel& model, uint64_t with, const std::vector<To
 }
 
 ExpectedStream expect_stream(const ExpectedRules& rules, const Submit& submit,
-                             const std::vector<TokenId>& prompt, uint64_t seed,
+                             const std::vector<TokenId>& prompt, uint64_t seed, uint32_t choice,
                              const WeightsOfToken& weights_of, uint64_t prompt_weights) {
   ExpectedStream expected;
   const FakeModel& model = rules.model;
@@ -53,7 +53,7 @@ ExpectedStream expect_stream(const ExpectedRules& rules, const Submit& submit,
     if (const uint64_t weights = weights_of(generated); weights != state.weights) {
       state = FakeState(model, weights, prompt, expected.ids);
     }
-    const FakeSample next = fake_sample(model, state.digest, state.position, seed, 0);
+    const FakeSample next = fake_sample(model, state.digest, state.position, seed, choice);
     expected.ids.push_back(next.token);
     expected.logprobs.push_back(next.logprob);
     state.take(model, next.token);

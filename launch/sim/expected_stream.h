@@ -43,10 +43,12 @@ struct FakeState {
 // Which weights token i of the completion comes from.
 using WeightsOfToken = std::function<uint64_t(uint32_t)>;
 
-// `prompt` and `seed` are those that the gateway admitted; all else is the client's own request.
+// One choice. `prompt` and `seed` are those that the gateway admitted; all else is the client's own
+// request.
 ExpectedStream expect_stream(
     const ExpectedRules& rules, const Submit& submit, const std::vector<TokenId>& prompt,
-    uint64_t seed, const WeightsOfToken& weights_of = [](uint32_t) { return kFakeFirstWeights; },
+    uint64_t seed, uint32_t choice,
+    const WeightsOfToken& weights_of = [](uint32_t) { return kFakeFirstWeights; },
     uint64_t prompt_weights = kFakeFirstWeights);
 
 }  // namespace baton

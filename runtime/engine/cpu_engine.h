@@ -133,7 +133,7 @@ class CpuEngine final : public Engine {
   void order_group(GroupOrder order, std::string body);
   // First rank, on the loader's thread: waits until every other rank has prepared its part, and
   // puts the first failure among them into `prepared`.
-  void await_group(const WeightsOrder& order, WeightsPrepared& prepared);
+  void await_group(const WeightsOrder& order, ActorId reply_to, WeightsPrepared& prepared);
   Result<bool> obey_weights(const GroupCommand& command);
   void consume(int thread, std::size_t index, std::span<const float> logits,
                const VocabSummary& summary);

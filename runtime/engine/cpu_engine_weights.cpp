@@ -73,7 +73,7 @@ void CpuEngine::prepare_weights(const WeightsOrder& order, ActorId reply_to) {
   Result<void> begun;
   {
     const std::lock_guard lock(sets_mutex_);
-    begun = sets_.begin(order);
+    begun = sets_.begin(order, reply_to);
   }
   if (!begun.ok()) return tell(reply_to, outcome_of(order, begun.error(), 0));
   order_group(GroupOrder::prepare_weights, encode_fields(order));
@@ -94,11 +94,11 @@ void CpuEngine::start_loading(const WeightsOrder& order, ActorId reply_to) {
 void CpuEngine::finish_preparing(const WeightsOrder& order, ActorId reply_to,
                                  const Result<WeightsLoader::Set>& set, int64_t took_us) {
   WeightsPrepared prepared = outcome_of(order, set, took_us);
-  if (channel_ && leads()) await_group(order, prepared);
+  if (channel_ && leads()) await_group(order, reply_to, prepared);
   {
     const std::lock_guard lock(sets_mutex_);
-    const bool wanted =
-        prepared.ok ? sets_.finish(order, prepared.digest, *set) : sets_.fail(order);
+    const bool wanted = prepared.ok ? sets_.finish(order, reply_to, prepared.digest, *set)
+                                    : sets_.fail(order, reply_to);
     if (!wanted) return;
     if (!leads()) {
       reports_[order.ticket] = prepared;
@@ -110,7 +110,8 @@ void CpuEngine::finish_preparing(const WeightsOrder& order, ActorId reply_to,
   tell(reply_to, prepared);
 }
 
-void CpuEngine::await_group(const WeightsOrder& order, WeightsPrepared& prepared) {
+void CpuEngine::await_group(const WeightsOrder& order, ActorId reply_to,
+                            WeightsPrepared& prepared) {
   std::vector<bool> done(of_.ranks(), false);
   done[0] = true;
   while (!leaving_ && !std::all_of(done.begin(), done.end(), [](bool is) { return is; })) {
@@ -146,7 +147,7 @@ void CpuEngine::await_group(const WeightsOrder& order, WeightsPrepared& prepared
     }
     {
       const std::lock_guard lock(sets_mutex_);
-      if (!sets_.is_pending(order)) return;  // dropped meanwhile
+      if (!sets_.is_pending(order, reply_to)) return;  // dropped meanwhile
     }
     std::this_thread::sleep_for(kAskAgain);
   }
@@ -184,7 +185,7 @@ Result<bool> CpuEngine::obey_weights(const GroupCommand& command) {
       {
         const std::lock_guard lock(sets_mutex_);
         reports_.clear();
-        begun = sets_.begin(*order);
+        begun = sets_.begin(*order, {});
         if (!begun.ok()) reports_[order->ticket] = outcome_of(*order, begun.error(), 0);
       }
       if (begun.ok()) start_loading(*order, {});

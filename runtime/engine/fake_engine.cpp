@@ -58,6 +58,7 @@ void FakeEngine::check(const Batch& batch) const {
 
 void FakeEngine::submit(Batch batch, ActorId reply_to) {
   CHECK_MSG(!busy_, "one batch at a time");
+  if (options_.change) options_.change(batch);
   check(batch);
   busy_ = true;
   const Micros took = options_.duration(batch);
@@ -91,7 +92,7 @@ void FakeEngine::tell(ActorId reply_to, MsgKind kind, std::string body) {
 }
 
 void FakeEngine::prepare_weights(const WeightsOrder& order, ActorId reply_to) {
-  if (const Result<void> begun = sets_.begin(order); !begun.ok()) {
+  if (const Result<void> begun = sets_.begin(order, reply_to); !begun.ok()) {
     WeightsPrepared refused;
     refused.version = order.version;
     refused.ticket = order.ticket;
@@ -112,11 +113,11 @@ void FakeEngine::finish_preparing(const WeightsOrder& order, ActorId reply_to, M
   const Result<uint64_t> opened = options_.open_weights ? options_.open_weights(order.source)
                                                         : Result(fake_weights(order.source.path));
   if (opened.ok()) {
-    if (!sets_.finish(order, *opened, std::make_shared<Weights>(*opened))) return;
+    if (!sets_.finish(order, reply_to, *opened, std::make_shared<Weights>(*opened))) return;
     prepared.ok = true;
     prepared.digest = *opened;
   } else {
-    if (!sets_.fail(order)) return;
+    if (!sets_.fail(order, reply_to)) return;
     prepared.code = opened.error().code;
     prepared.text = opened.error().text;
   }

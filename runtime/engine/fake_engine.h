@@ -23,6 +23,7 @@ struct FakeEngineOptions {
   std::function<void(Mail)> post;
   std::function<Micros(const Batch&)> duration;  // of a step
   std::function<void(const Batch&)> watch;       // before a step reads; may be empty
+  std::function<void(Batch&)> change = {};       // of what is submitted; may be empty
   // The digest of the weights that a source has, or what is wrong with it. Empty: fake_weights().
   std::function<Result<uint64_t>(const WeightsSource&)> open_weights;
   std::function<Micros()> prepare_duration;  // empty: at once, but by `later`

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/actor/message.h"
 #include "runtime/actor/weights.h"
 #include "runtime/base/check.h"
 #include "runtime/base/result.h"
@@ -29,8 +30,8 @@ class WeightSets {
     sets_[version] = {{version, digest, true, {}}, 0, std::move(set)};
   }
 
-  // Room and a free version for a preparation, or why not.
-  Result<void> begin(const WeightsOrder& order) {
+  // Room and a free version for a preparation that `owner` is to hear of, or why not.
+  Result<void> begin(const WeightsOrder& order, ActorId owner) {
     if (sets_.contains(order.version)) {
       return Error{ErrorCode::conflict, "weights version " + std::to_string(order.version) +
                                             " is here already; expected another number"};
@@ -40,19 +41,23 @@ class WeightSets {
                                         " sets of weights are in memory, which is the limit; one "
                                         "of them has to be dropped first"};
     }
-    sets_[order.version] = {{order.version, 0, false, order.source}, order.ticket, nullptr};
+    Entry& entry = sets_[order.version];
+    entry.info = {order.version, 0, false, order.source};
+    entry.ticket = order.ticket;
+    entry.owner = owner;
     return {};
   }
-  // The preparation of this ticket has ended. False: it was dropped meanwhile.
-  bool finish(const WeightsOrder& order, uint64_t digest, Pointer set) {
-    Entry* entry = pending(order);
+  // This preparation has ended. False: it was dropped meanwhile, by its owner or by the owner's
+  // next life, which may have asked for the same again.
+  bool finish(const WeightsOrder& order, ActorId owner, uint64_t digest, Pointer set) {
+    Entry* entry = pending(order, owner);
     if (entry == nullptr) return false;
     entry->info.digest = digest;
     entry->set = std::move(set);
     return true;
   }
-  bool fail(const WeightsOrder& order) {
-    if (pending(order) == nullptr) return false;
+  bool fail(const WeightsOrder& order, ActorId owner) {
+    if (pending(order, owner) == nullptr) return false;
     sets_.erase(order.version);
     return true;
   }
@@ -68,7 +73,9 @@ class WeightSets {
     });
   }
   bool contains(uint64_t version) const { return sets_.contains(version); }
-  bool is_pending(const WeightsOrder& order) { return pending(order) != nullptr; }
+  bool is_pending(const WeightsOrder& order, ActorId owner) {
+    return pending(order, owner) != nullptr;
+  }
 
   // The set that a batch names; 0 names the latest committed one.
   Pointer of_batch(uint64_t version) const {
@@ -91,12 +98,13 @@ class WeightSets {
   struct Entry {
     WeightsInfo info;
     uint64_t ticket = 0;
-    Pointer set;  // null while it is prepared
+    Pointer set = nullptr;  // while it is prepared
+    ActorId owner = {};
   };
-  Entry* pending(const WeightsOrder& order) {
+  Entry* pending(const WeightsOrder& order, ActorId owner) {
     const auto found = sets_.find(order.version);
-    const bool same =
-        found != sets_.end() && found->second.ticket == order.ticket && !found->second.set;
+    if (found == sets_.end() || found->second.set) return nullptr;
+    const bool same = found->second.ticket == order.ticket && found->second.owner == owner;
     return same ? &found->second : nullptr;
   }
 

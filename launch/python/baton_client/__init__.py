@@ -3,15 +3,28 @@
 from .aio import AsyncClient, AsyncStream
 from .sync import Client, Stream
 from .types import (
-    BatonError, Model, Part, Request, Result, Status, TopToken, UpdateProgress, Usage, WeightsSpan,
+    BatonError,
+    Choice,
+    Finished,
+    Model,
+    Part,
+    Request,
+    Result,
+    Status,
+    TopToken,
+    UpdateProgress,
+    Usage,
+    WeightsSpan,
     Worker,
-)  # fmt: skip
+)
 
 __all__ = [
     "AsyncClient",
     "AsyncStream",
     "BatonError",
+    "Choice",
     "Client",
+    "Finished",
     "Model",
     "Part",
     "Request",

@@ -23,23 +23,29 @@ class StreamChecker {
   void finished(const JobRecord& job);
 
  private:
-  // A request, and what its streams have shown so far.
+  // What the stream of a choice has shown so far.
+  struct Shown {
+    std::vector<TokenId> ids;
+    std::map<uint64_t, FakeState> states;  // behind `ids`, by weights
+  };
   struct Request {
     std::vector<TokenId> prompt;
     uint64_t seed = 0;
-    bool compared = false;  // with what its client had asked for
-    std::vector<TokenId> ids;
-    std::map<uint64_t, FakeState> states;  // behind `ids`, by weights
+    bool compared = false;            // with what its client had asked for
+    std::map<uint32_t, Shown> shown;  // by choice
   };
   // Null until the request is known.
   Request* find(const JobRecord& job);
   // The next token of a stream; false (and said so) if no committed version yields it.
-  bool follow(const JobRecord& job, Request& request, TokenId token, const float* logprob);
+  bool follow(const JobRecord& job, Request& request, uint32_t choice, TokenId token,
+              const float* logprob);
   void complain(const JobRecord& job, const std::string& text);
-  // What the result says of versions: empty (and said so) if that cannot be.
-  bool check_spans(const JobRecord& job);
+  // What the result says of versions: false (and said so) if that cannot be.
+  bool check_spans(const JobRecord& job, uint32_t choice);
+  // The stream of a choice, on the versions that the result names.
+  ExpectedStream expected(const JobRecord& job, const Request& request, uint32_t choice) const;
   uint64_t weights_of(uint64_t version) const;
-  void check_result(const JobRecord& job, const ExpectedStream& expected);
+  void check_choice(const JobRecord& job, uint32_t choice, const ExpectedStream& expected);
   bool wants_logprobs(const JobRecord& job) const { return job.submit.sampling.top_logprobs >= 0; }
 
   Findings& findings_;

@@ -55,7 +55,7 @@ std::vector<TokenId> tokens_of(EngineDriver& driver, uint64_t version) {
     row.blocks = blocks;
     position += static_cast<uint32_t>(row.tokens.size());
     row.blocks.resize(driver.engine().geometry().blocks_for(position));
-    made.push_back(driver.step({row}).rows[0].token);
+    made.push_back(driver.step({row}).rows[0].samples.at(0).token);
     tokens = {made.back()};
   }
   driver.weights_version = 0;
@@ -104,7 +104,7 @@ TEST_CASE("a set that is dropped while a step uses it stays until the step ends"
   BatchRow row;
   row.tokens = made_up_prompt(20, 5);
   row.blocks = driver.take_blocks(20);
-  CHECK(driver.step({row}).rows[0].token == first[0]);
+  CHECK(driver.step({row}).rows[0].samples.at(0).token == first[0]);
 }
 
 TEST_CASE("a third set is refused, a dropped preparation says nothing, and its number is free") {

@@ -27,8 +27,9 @@ struct Update {
   }
   UpdateReport asked(const UpdateWeights& what) {
     c.deliver(kGateway, what, {{}, {}, 77, kNever});
-    const Sent<UpdateReport> sent = c.context.expect<UpdateReport>(kGateway);
+    Sent<UpdateReport> sent = c.context.expect<UpdateReport>(kGateway);
     CHECK(sent.envelope.correlation == 77);
+    while (auto later = c.context.take<UpdateReport>(kGateway)) sent = *std::move(later);
     return sent.message;
   }
   void ready(ActorId worker, uint64_t digest = 5) {
@@ -191,7 +192,7 @@ TEST_CASE("a worker that joins with old weights gets no work before it has the n
   for (const WorkerStatus& worker : status.workers) {
     CHECK(worker.weights_trouble.empty() == (worker.rank != kD2.rank));
   }
-  for (uint64_t id = 1; id <= 4; ++id) CHECK(u.c.reach(RequestState::reserving, id).target == kD1);
+  for (uint64_t id = 1; id <= 2; ++id) CHECK(u.c.reach(RequestState::reserving, id).target == kD1);
   u.ready(kD2);
   CHECK(u.c.context.expect<WeightsCommit>(kD2).message.version == 2);
   u.c.admitted(9);

@@ -70,7 +70,7 @@ class ScriptedEngine final : public Engine {
     ++batches;
   }
   void prepare_weights(const WeightsOrder& order, ActorId reply_to) override {
-    const Result<void> begun = sets_.begin(order);
+    const Result<void> begun = sets_.begin(order, reply_to);
     WeightsPrepared prepared;
     prepared.version = order.version;
     prepared.ticket = order.ticket;
@@ -113,12 +113,12 @@ class ScriptedEngine final : public Engine {
     if (prepared.text.empty() && fault.empty()) {
       prepared.digest = hash64(order.source.path.data(), order.source.path.size());
       prepared.ok = true;
-      if (!sets_.finish(order, prepared.digest, std::make_shared<uint64_t>(prepared.digest)))
+      if (!sets_.finish(order, owner, prepared.digest, std::make_shared<uint64_t>(prepared.digest)))
         return;
     } else if (prepared.text.empty()) {
       prepared.code = ErrorCode::bad_model;
       prepared.text = fault;
-      if (!sets_.fail(order)) return;
+      if (!sets_.fail(order, owner)) return;
     }
     context.deliver(actor, context.self(), prepared);
   }

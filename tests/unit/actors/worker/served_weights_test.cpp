@@ -18,9 +18,9 @@ void prepare(Bench& bench, uint64_t version, const std::string& path) {
 template <class Bench>
 void serve(Bench& bench, uint64_t version) {
   prepare(bench, version, "/w" + std::to_string(version));
-  CHECK(bench.context.template expect<WeightsReady>(kScheduler).message.version == version);
+  CHECK(bench.context.template expect<WeightsReady>().message.version == version);
   bench.hear(kScheduler, WeightsCommit{version});
-  CHECK(bench.context.template expect<WeightsCommitted>(kScheduler).message.version == version);
+  CHECK(bench.context.template expect<WeightsCommitted>().message.version == version);
 }
 
 // A whole hand-off of a request that runs on this version.
@@ -46,14 +46,14 @@ TEST_CASE("a worker prepares, commits and drops; a third set is refused with a s
   CHECK(bench.actor->weights().latest() == 2);
   CHECK(bench.actor->weights().serves(1));
   prepare(bench, 3, "/w3");
-  const WeightsFailed failed = bench.context.expect<WeightsFailed>(kScheduler).message;
+  const WeightsFailed failed = bench.context.expect<WeightsFailed>().message;
   CHECK(failed.refusal.code == ErrorCode::busy);
   CHECK(failed.refusal.text.find("2 sets of weights are in memory") == 0);
   bench.hear(kScheduler, WeightsDrop{1});
-  CHECK(bench.context.expect<WeightsDropped>(kScheduler).message.version == 1);
+  CHECK(bench.context.expect<WeightsDropped>().message.version == 1);
   CHECK_FALSE(bench.actor->weights().serves(1));
   prepare(bench, 3, "/w3");
-  CHECK(bench.context.expect<WeightsReady>(kScheduler).message.version == 3);
+  CHECK(bench.context.expect<WeightsReady>().message.version == 3);
 }
 
 TEST_CASE("an aborted preparation says nothing more, and its version may be tried again") {
@@ -105,7 +105,7 @@ TEST_CASE("a request for weights that are not here is refused so that it is trie
   Run run = bench.make_run(some_prompt(20), 1);
   run.weights_version = 7;
   bench.run(run, life(1));
-  const RunRefused refused = bench.context.expect<RunRefused>(kScheduler).message;
+  const RunRefused refused = bench.context.expect<RunRefused>().message;
   CHECK(refused.refusal.code == ErrorCode::unavailable);
   CHECK(refused.refusal.text.find("version 7") == 0);
 
@@ -113,8 +113,7 @@ TEST_CASE("a request for weights that are not here is refused so that it is trie
   Reserve reserve = decode.make_reserve(1, 20);
   reserve.weights_version = 7;
   decode.hear(kScheduler, reserve, life(1));
-  CHECK(decode.context.expect<ReserveRefused>(kScheduler).message.refusal.code ==
-        ErrorCode::unavailable);
+  CHECK(decode.context.expect<ReserveRefused>().message.refusal.code == ErrorCode::unavailable);
 }
 
 TEST_CASE("decode: sequences with different weights take turns, and a set goes with its last one") {
@@ -134,7 +133,7 @@ TEST_CASE("decode: sequences with different weights take turns, and a set goes w
   REQUIRE(versions.size() >= 10);
   // Never twice in a row while both have something to do.
   for (size_t i = 2; i < 8; ++i) CHECK(versions[i] != versions[i + 1]);
-  CHECK(bench.context.expect<WeightsDropped>(kScheduler).message.version == 1);
+  CHECK(bench.context.expect<WeightsDropped>().message.version == 1);
   CHECK(bench.engine.weights().size() == 1);
   while (const auto tokens = bench.context.take<Tokens>(kGateway)) {
     for (const TokenEntry& entry : tokens->message.entries) {
