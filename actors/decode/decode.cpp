@@ -16,7 +16,7 @@ uint32_t step_tokens_of(const DecodeOptions& options) {
                             static_cast<uint32_t>(options.limits.batched_tokens_max));
 }
 
-JoiningOptions joining_options(const DecodeOptions& options) {
+JoiningOptions joining_options(const DecodeOptions& options, const ServedWeights& weights) {
   const Engine& engine = *options.engine;
   Register registration;
   registration.role = Role::decode;
@@ -25,7 +25,8 @@ JoiningOptions joining_options(const DecodeOptions& options) {
   registration.cores = options.cores;
   registration.numerics_id = engine.numerics_id();
   registration.model_hash = engine.model_hash();
-  registration.weights_version = options.weights_version;
+  registration.weights_version = weights.latest();
+  registration.weights = weights.committed();
   registration.geometry = engine.geometry();
   registration.placement = engine.placement();
   registration.capacity = {.slots = static_cast<uint32_t>(options.limits.decode_slots),
@@ -43,7 +44,8 @@ Decode::Decode(DecodeOptions options)
       mover_(*options_.mover),
       pool_(engine_.block_count()),
       cache_(pool_, pool_.size()),
-      joining_(joining_options(options_)),
+      weights_(engine_),
+      joining_(joining_options(options_, weights_)),
       plans_(engine_.placement(), KvDirection::receive),
       cancelled_(kCancelledMax),
       withdrawn_(kWithdrawnMax),
@@ -88,6 +90,34 @@ void Decode::on(Context& context, const Envelope& from, Connect& message) {
 
 void Decode::on(Context& context, const Envelope&, BeatAck& message) {
   joining_.on_beat_ack(context, message);
+}
+
+void Decode::on(Context& context, const Envelope&, WeightsPrepare& message) {
+  weights_.on_prepare(context, message);
+}
+
+void Decode::on(Context& context, const Envelope&, WeightsPrepared& message) {
+  weights_.on_prepared(context, joining_.scheduler(), message);
+}
+
+void Decode::on(Context& context, const Envelope&, WeightsCommit& message) {
+  weights_.on_commit(context, joining_.scheduler(), message);
+}
+
+void Decode::on(Context&, const Envelope&, WeightsAbort& message) {
+  weights_.on_abort(message);
+}
+
+void Decode::on(Context& context, const Envelope&, WeightsDrop& message) {
+  weights_.on_drop(message);
+  settle(context);
+}
+
+bool Decode::uses_weights(uint64_t version) const {
+  return std::any_of(incoming_.begin(), incoming_.end(),
+                     [&](const auto& entry) { return entry.second.weights == version; }) ||
+         std::any_of(sequences_.begin(), sequences_.end(),
+                     [&](const auto& s) { return s && s->weights == version; });
 }
 
 void Decode::on(Context& context, const Envelope&, Drain&) {
@@ -243,6 +273,8 @@ void Decode::expire_reservations(Context& context) {
 
 void Decode::settle(Context& context) {
   pump(context);
+  weights_.settle(context, joining_.scheduler(),
+                  [this](uint64_t version) { return uses_weights(version); });
   joining_.finish_drain(
       context, incoming_.empty() && running() == 0 && after_step_.empty() && retained_.size() == 0);
 }

@@ -19,6 +19,7 @@
 #include "actors/worker/earlier_life.h"
 #include "actors/worker/joining.h"
 #include "actors/worker/plan_book.h"
+#include "actors/worker/served_weights.h"
 #include "runtime/actor/actor.h"
 #include "runtime/actor/control_link.h"
 #include "runtime/actor/engine.h"
@@ -34,7 +35,8 @@ namespace baton {
 using DecodeMessages =
     MessageList<Reserve, Start, Release, Cancel, KvPost, KvNack, Adopt, TokensAck, Resend,  // peers
                 Welcome, Refused, Connect, BeatAck, PeerDown, Drain,  // scheduler
-                StepDone, KvReceived, Timer, LinkUp, LinkDown, Undeliverable, ActorDown>;
+                WeightsPrepare, WeightsCommit, WeightsAbort, WeightsDrop, StepDone, KvReceived,
+                WeightsPrepared, Timer, LinkUp, LinkDown, Undeliverable, ActorDown>;
 
 struct DecodeOptions {
   Limits limits;  // decode_slots, stream_ahead_max, lease_us among them
@@ -48,7 +50,6 @@ struct DecodeOptions {
   // Steps from one look at what was decoded to the next: fewer messages against tokens that are
   // computed after a sequence's end and thrown away.
   uint32_t min_decode_steps = 1;
-  uint64_t weights_version = 0;
   std::string host;
   std::string cores;
 };
@@ -107,6 +108,11 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   void on(Context&, const Envelope&, BeatAck&);
   void on(Context&, const Envelope&, PeerDown&);
   void on(Context&, const Envelope&, Drain&);
+  void on(Context&, const Envelope&, WeightsPrepare&);
+  void on(Context&, const Envelope&, WeightsPrepared&);
+  void on(Context&, const Envelope&, WeightsCommit&);
+  void on(Context&, const Envelope&, WeightsAbort&);
+  void on(Context&, const Envelope&, WeightsDrop&);
   void on(Context&, const Envelope&, StepDone&);
   void on(Context&, const Envelope&, KvReceived&);
   void on(Context&, const Envelope&, Timer&);
@@ -122,6 +128,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   uint32_t slots_free() const { return slots_.free(); }
   size_t reservations() const { return incoming_.size(); }
   size_t streams() const { return retained_.size(); }
+  const ServedWeights& weights() const { return weights_; }
   uint32_t running() const;
 
  private:
@@ -150,6 +157,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   void expire_reservations(Context& context);
   void lose_dead_sources(Context& context);
   void settle(Context& context);
+  bool uses_weights(uint64_t version) const;
 
   // ---- reservations.cpp: taken and given back
   std::optional<Refusal> refuse_now(const Envelope& from, const Reserve& wanted) const;
@@ -185,6 +193,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   // ---- decode_step.cpp: the loop
   void pump(Context& context);
   void plan_rows(Context& context);
+  void keep_one_version();
   StepBudget budget() const;
   bool paused(const Sequence& sequence) const;
   bool may_go_on(const Sequence& sequence) const;
@@ -223,6 +232,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   BlockPool pool_;  // before all that holds leases on it
   PrefixCache cache_;
   EarlierLife earlier_;
+  ServedWeights weights_;
   Joining joining_;
   PlanBook plans_;
   CancelledMemory cancelled_;

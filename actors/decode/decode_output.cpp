@@ -49,6 +49,7 @@ TokenEntry Decode::entry_of(const Sequence& sequence, uint32_t seq) const {
   entry.epoch = sequence.epoch;
   entry.seq = seq;
   entry.kept = true;
+  entry.weights_version = sequence.weights;
   return entry;
 }
 

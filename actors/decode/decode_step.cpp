@@ -31,7 +31,25 @@ void Decode::pump(Context& context) {
     plan_rows(context);
     if (ready_.empty() && behind_.empty()) return;
   }
+  keep_one_version();
   submit(context, plan_step(budget(), ready_, behind_));
+}
+
+// A step has one version of the weights: that of whoever waited longest. While there are two, they
+// take turns.
+void Decode::keep_one_version() {
+  const Sequence* first = nullptr;
+  const auto look = [&](uint64_t slot) {
+    const Sequence& sequence = *sequences_[slot];
+    if (first == nullptr || sequence.last_step < first->last_step) first = &sequence;
+  };
+  for (const uint64_t slot : ready_) look(slot);
+  for (const WaitingPrompt& waiting : behind_) look(waiting.key);
+  const uint64_t weights = first->weights;
+  std::erase_if(ready_, [&](uint64_t slot) { return sequences_[slot]->weights != weights; });
+  std::erase_if(behind_, [&](const WaitingPrompt& waiting) {
+    return sequences_[waiting.key]->weights != weights;
+  });
 }
 
 StepBudget Decode::budget() const {
@@ -128,6 +146,8 @@ void Decode::submit(Context& context, const StepPlan& plan) {
     add_row(batch, slot, planned.tokens - (sequence.computed - row_start(sequence)));
     counters_.caught_up += planned.tokens;
   }
+  CHECK(!batch.rows.empty());
+  batch.weights_version = sequences_[slot_of_key(batch.rows.front().key).slot.value]->weights;
   counters_.step_rows += batch.rows.size();
   counters_.slot_steps += slots_.size();
   step_ = batch.step;
@@ -211,6 +231,7 @@ void Decode::take_scores(Context& context, Sequence& sequence, RowResult& result
   scores.logprobs.resize(scored);  // a row may hold tokens behind the prompt too
   if (scores.top.size() > scored) scores.top.resize(scored);
   if (scored > 0) {
+    scores.weights_version = sequence.weights;
     context.send(sequence.gateway, scores, {sequence.request, sequence.epoch, 0, kNever});
   }
   sequence.scoring = false;

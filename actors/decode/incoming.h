@@ -38,6 +38,7 @@ struct Incoming {
   PrefixNames prefix;                      // of their blocks
   uint32_t hit_blocks = 0;         // leading ones of `blocks`: shares, from the prefix cache
   std::vector<BlockLease> blocks;  // for these, in table order, and those for what is decoded
+  uint64_t weights = 0;            // version that it runs on
   std::vector<IncomingPiece> pieces;
   std::optional<Adopt> adopt;
 

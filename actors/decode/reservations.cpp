@@ -62,6 +62,9 @@ std::optional<Refusal> Decode::refuse_now(const Envelope& from, const Reserve& w
         ErrorCode::unavailable,
         "this decode instance was not connected with the prefill instance of the request", again};
   }
+  if (!weights_.serves(wanted.weights_version)) {
+    return weights_.refusal(wanted.weights_version, again);
+  }
   const auto later = [&](const auto& life) {
     return life.request == from.request && life.epoch > from.epoch;
   };
@@ -180,6 +183,7 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
   incoming.source = wanted.source;
   incoming.plan = plans_.find(wanted.plan);
   incoming.tokens = wanted.tokens;
+  incoming.weights = weights_.resolve(wanted.weights_version);
   incoming.progress_us = context.now();
   incoming.from_token = incoming.hit_blocks * geometry.block_tokens;
   incoming.local = wanted.tokens - incoming.from_token <= wanted.local_tokens;

@@ -24,6 +24,7 @@ struct Sequence {
   uint32_t choice = 0;
   uint64_t age = 0;        // of its request; smaller = it runs for longer; the youngest makes room
   uint64_t last_step = 0;  // the step that it was in last
+  uint64_t weights = 0;    // version that it runs on
 
   std::vector<TokenId> tokens;  // prompt, then output
   uint32_t prompt_tokens = 0;

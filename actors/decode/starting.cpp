@@ -14,7 +14,8 @@ void Decode::activate(Context& context, Incoming& incoming) {
   Adopt& adopt = *incoming.adopt;
   const Routing routing{incoming.request, incoming.epoch, 0, kNever};
   if (!adopt.prompt_logprobs.empty()) {
-    const PromptScores scores{std::move(adopt.prompt_logprobs), std::move(adopt.prompt_top)};
+    const PromptScores scores{std::move(adopt.prompt_logprobs), std::move(adopt.prompt_top),
+                              incoming.weights};
     context.send(adopt.gateway, scores, routing);
   }
   const uint64_t age = ++last_age_;
@@ -62,6 +63,7 @@ void Decode::start_sequence(const Incoming& incoming, size_t index, uint64_t age
   sequence.slot = incoming.slots[index];
   sequence.choice = first.choice;
   sequence.age = age;
+  sequence.weights = incoming.weights;
   sequence.tokens = adopt.prompt;
   sequence.tokens.insert(sequence.tokens.end(), committed.begin(), committed.end());
   if (first.has_token) sequence.tokens.push_back(first.id);
@@ -170,7 +172,7 @@ void Decode::start_local(Context& context, Incoming& incoming, Start& start) {
   incoming.blocks.erase(first_spare, incoming.blocks.end());
   sequence.blocks = std::move(incoming.blocks);
   sequence.block_table = block_ids(sequence.blocks);
-  start_keeping(sequence, incoming.prefix, options_.weights_version);
+  start_keeping(sequence, incoming.prefix, incoming.weights);
   retained_.open(sequence.request, 0, sequence.epoch, sequence.gateway, sequence.generated());
 
   sequence.local = true;
@@ -179,7 +181,7 @@ void Decode::start_local(Context& context, Incoming& incoming, Start& start) {
   sequence.usage.prefill_rank = sequence.usage.decode_rank = context.self().rank;
   sequence.usage.prompt_tokens = sequence.prompt_tokens;
   sequence.usage.cached_tokens = std::min(sequence.computed, sequence.prompt_tokens);
-  sequence.usage.weights_version = options_.weights_version;
+  sequence.usage.weights_version = incoming.weights;
   context.send(joining_.scheduler(), Adopted{sequence.transfer, sequence.usage},
                {sequence.request, sequence.epoch, 0, kNever});
 }

@@ -165,12 +165,12 @@ void Decode::on(Context& context, const Envelope& from, Adopt& adopt) {
   incoming.progress_us = context.now();
   if (const Result<void> matched = check_adopt(incoming, adopt); !matched.ok()) {
     fail_transfer(context, place, {matched.error().code, matched.error().text, 0});
-  } else if (adopt.weights_version != options_.weights_version) {
+  } else if (weights_.resolve(adopt.weights_version) != incoming.weights) {
     fail_transfer(
         context, place,
         {ErrorCode::conflict,
          "the prompt was computed with weights version " + std::to_string(adopt.weights_version) +
-             ", this instance has " + std::to_string(options_.weights_version),
+             ", but the request was reserved for version " + std::to_string(incoming.weights),
          0});
   } else {
     incoming.adopt = std::move(adopt);

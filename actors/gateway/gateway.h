@@ -20,8 +20,9 @@ namespace baton {
 
 using GatewayMessages =
     MessageList<ClientHello, Submit, Fetch, ClientAck, ClientCancel, ClientBeat, ClientGone,
-                ClientBadFrame, StatusQuery, ModelQuery,                        // clients
+                ClientBadFrame, StatusQuery, ModelQuery, UpdateWeights,         // clients
                 Admitted, AdmitRefused, Freeze, DoneAck, Failed, ClusterReply,  // scheduler
+                UpdateReport,                                                   // scheduler
                 PeerDown, Tokens, PromptScores,                                 // workers
                 Prepared, Timer, Undeliverable, ActorDown, LinkUp, LinkDown>;   // this rank
 
@@ -100,6 +101,10 @@ class Gateway final : public ActorOf<Gateway, GatewayMessages> {
   void on(Context&, const Envelope&, Freeze&);
   void on(Context&, const Envelope&, DoneAck&);
 
+  // ---- gateway_weights.cpp: updates of the weights
+  void on(Context&, const Envelope&, UpdateWeights&);
+  void on(Context&, const Envelope&, UpdateReport&);
+
   // ---- gateway_delivery.cpp: the clients' side
   void on(Context&, const Envelope&, Fetch&);
   void on(Context&, const Envelope&, ClientAck&);
@@ -116,6 +121,12 @@ class Gateway final : public ActorOf<Gateway, GatewayMessages> {
     ActorId client;
     uint64_t correlation = 0;
     Micros asked_at = 0;
+  };
+
+  struct Update {
+    ActorId client;
+    uint64_t correlation = 0;
+    std::string token;
   };
 
   void undecodable(Context&, const Envelope&, const Error&) override;
@@ -161,6 +172,10 @@ class Gateway final : public ActorOf<Gateway, GatewayMessages> {
   void on_gap_timer(Context& context, RequestRow& row);
   void on_close_timer(Context& context, RequestRow& row);
 
+  // ---- gateway_weights.cpp
+  void end_updates(Context& context);
+  void lose_update(Context& context, uint64_t id);
+
   // ---- gateway_delivery.cpp
   void accept(Context& context, const Session& session, uint64_t number, const Job& job,
               const RequestRow& row);
@@ -198,6 +213,7 @@ class Gateway final : public ActorOf<Gateway, GatewayMessages> {
   size_t kept_bytes_ = 0;
   TimerId expire_timer_;
   std::map<uint64_t, Question> questions_;  // status queries under way, by correlation
+  std::map<uint64_t, Update> updates_;      // asks for other weights, by correlation
   uint64_t next_question_ = 1;
   uint64_t next_request_ = 0;
   Micros started_at_ = 0;

@@ -315,6 +315,9 @@ void Gateway::conclude(Context& context, RequestRow& row, std::optional<Refusal>
 void Gateway::on(Context& context, const Envelope& from, Undeliverable& lost) {
   if (fenced_client(from)) return;
   ++counters_.undeliverable;
+  if (lost.message_kind == static_cast<uint16_t>(MsgKind::update_weights)) {
+    return lose_update(context, from.correlation);
+  }
   RequestRow* row = find(from.request);
   if (row == nullptr || row->phase != RequestPhase::admitting) return;
   if (lost.message_kind != static_cast<uint16_t>(MsgKind::admit)) return;
@@ -331,6 +334,7 @@ void Gateway::on(Context& context, const Envelope& from, ActorDown& down) {
       down.actor.slot != options_.scheduler.slot) {
     return;
   }
+  end_updates(context);
   std::vector<RequestId> ids;
   for (const auto& [id, row] : rows_) {
     if (row.live() && row.phase != RequestPhase::preparing) ids.push_back(id);

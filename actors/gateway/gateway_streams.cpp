@@ -120,6 +120,9 @@ void Gateway::finish(Context& context, RequestRow& row, const Usage& usage) {
   row.usage = usage;
   row.usage.prompt_tokens = static_cast<uint32_t>(row.prompt.size());
   row.usage.completion_tokens = row.stream->committed_total();
+  row.usage.weights = row.stream->weights();
+  if (!row.usage.weights.empty()) row.usage.weights_version = row.usage.weights.back().version;
+  if (row.scores) row.usage.prompt_weights = row.scores->weights_version;
   conclude(context, row, std::nullopt);
 }
 

@@ -13,6 +13,7 @@ Stream::Stream(const StreamOptions& options) : options_(options) {
                         StopStrings(options_.stop),
                         {},
                         {},
+                        {},
                         0,
                         {},
                         {},
@@ -51,6 +52,11 @@ Commit Stream::hold(Choice& choice, const TokenEntry& entry, const ActorId& send
 
 void Stream::commit(Choice& choice, const TokenEntry& entry, const ActorId& sender) {
   note_holder(choice, entry, sender);
+  const bool other_weights =
+      choice.weights.empty() || choice.weights.back().version != entry.weights_version;
+  if (entry.has_token && other_weights) {
+    choice.weights.push_back({entry.weights_version, next(choice), entry.choice});
+  }
   if (entry.has_token) {
     choice.result.ids.push_back(entry.id);
     if (options_.logprobs) choice.result.logprobs.push_back(entry.logprob);
@@ -185,6 +191,14 @@ ClientTokens Stream::stretch(uint32_t index, uint32_t from, uint32_t to) const {
 
 ChoiceResult Stream::result(uint32_t choice) const {
   return choices_.at(choice).result;
+}
+
+std::vector<WeightsSpan> Stream::weights() const {
+  std::vector<WeightsSpan> all;
+  for (const Choice& choice : choices_) {
+    all.insert(all.end(), choice.weights.begin(), choice.weights.end());
+  }
+  return all;
 }
 
 size_t Stream::bytes() const {

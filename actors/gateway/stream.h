@@ -71,6 +71,8 @@ class Stream {
   // that was held back for stop strings. Precondition: from <= to <= committed(choice).
   ClientTokens stretch(uint32_t choice, uint32_t from, uint32_t to) const;
   ChoiceResult result(uint32_t choice) const;
+  // Which tokens come from which version of the weights, by choice, then token.
+  std::vector<WeightsSpan> weights() const;
   // Memory that the committed tokens take, roughly.
   size_t bytes() const;
 
@@ -83,7 +85,8 @@ class Stream {
     Detokenizer detokenizer;
     StopStrings stops;
     ChoiceResult result;
-    std::vector<size_t> text_ends;    // per token: bytes of text once it was committed
+    std::vector<size_t> text_ends;  // per token: bytes of text once it was committed
+    std::vector<WeightsSpan> weights;
     uint32_t epoch_first = 0;         // tokens committed before the current epoch
     std::pair<Epoch, uint32_t> seen;  // one past the last entry seen, of its epoch
     std::map<std::pair<Epoch, uint32_t>, Held> held;

@@ -76,7 +76,7 @@ void Prefill::announce(Context& context, TransferId transfer, PrefillJob& job) {
   adopt.sampling = job.run.sampling;
   adopt.stops = job.run.stops;
   adopt.usage = job.run.usage;
-  adopt.weights_version = options_.weights_version;
+  adopt.weights_version = job.weights;
   adopt.prompt_logprobs = std::exchange(job.scores.logprobs, {});
   adopt.prompt_top = std::exchange(job.scores.top, {});
   context.send(job.run.target, adopt, routing);

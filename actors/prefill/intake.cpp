@@ -29,6 +29,7 @@ std::optional<Refusal> Prefill::refuse_now(const Envelope& from, const Run& run)
   if (joining_.draining() || !earlier_.over()) {
     return Refusal{ErrorCode::unavailable, "this prefill instance takes no new prompts", again};
   }
+  if (!weights_.serves(run.weights_version)) return weights_.refusal(run.weights_version, again);
   if (packer_.size() + pack_.size() >= options_.queue_max) {
     return Refusal{ErrorCode::busy,
                    "the queue of this prefill instance is full (" +
@@ -119,6 +120,7 @@ void Prefill::on(Context& context, const Envelope& from, Run& run) {
   PrefillJob& job = jobs_[run.transfer];
   job.request = from.request;
   job.epoch = from.epoch;
+  job.weights = weights_.resolve(run.weights_version);
   job.tokens = run.ids;
   if (run.choices.size() == 1) {
     job.tokens.insert(job.tokens.end(), run.committed[0].begin(), run.committed[0].end());
@@ -128,7 +130,7 @@ void Prefill::on(Context& context, const Envelope& from, Run& run) {
   job.plan = plans_.find(run.plan);
   job.run = std::move(run);
   const uint32_t block_tokens = engine_.geometry().block_tokens;
-  if (job.run.prefix.named() && job.run.prefix.weights_version == options_.weights_version) {
+  if (job.run.prefix.named() && job.run.prefix.weights_version == job.weights) {
     job.names = prefix_chain(job.run.prefix.root, job.tokens, block_tokens);
   }
   // What is cached now; when its turn comes it may be more, or less.

@@ -29,6 +29,8 @@ struct PrefillJob {
   Run run;
   JobPhase phase = JobPhase::waiting;
 
+  uint64_t weights = 0;  // version that it runs on
+
   std::vector<TokenId> tokens;    // prompt, then what the client already has of a single choice
   uint32_t done = 0;              // positions that are computed, or came from the prefix cache
   uint32_t cached = 0;            // those that came from it

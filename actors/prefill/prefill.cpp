@@ -15,7 +15,7 @@ uint32_t step_tokens_of(const PrefillOptions& options) {
                             static_cast<uint32_t>(options.limits.batched_tokens_max));
 }
 
-JoiningOptions joining_options(const PrefillOptions& options) {
+JoiningOptions joining_options(const PrefillOptions& options, const ServedWeights& weights) {
   const Engine& engine = *options.engine;
   Register registration;
   registration.role = Role::prefill;
@@ -24,7 +24,8 @@ JoiningOptions joining_options(const PrefillOptions& options) {
   registration.cores = options.cores;
   registration.numerics_id = engine.numerics_id();
   registration.model_hash = engine.model_hash();
-  registration.weights_version = options.weights_version;
+  registration.weights_version = weights.latest();
+  registration.weights = weights.committed();
   registration.geometry = engine.geometry();
   registration.placement = engine.placement();
   registration.capacity = {.slots = 0,
@@ -58,7 +59,8 @@ Prefill::Prefill(PrefillOptions options)
       mover_(*options_.mover),
       pool_(engine_.block_count()),
       cache_(pool_, pool_.size()),
-      joining_(joining_options(options_)),
+      weights_(engine_),
+      joining_(joining_options(options_, weights_)),
       plans_(engine_.placement(), KvDirection::send),
       cancelled_(kCancelledMax),
       packer_(pack_options(options_)) {}
@@ -233,6 +235,27 @@ void Prefill::on(Context& context, const Envelope&, BeatAck& message) {
   joining_.on_beat_ack(context, message);
 }
 
+void Prefill::on(Context& context, const Envelope&, WeightsPrepare& message) {
+  weights_.on_prepare(context, message);
+}
+
+void Prefill::on(Context& context, const Envelope&, WeightsPrepared& message) {
+  weights_.on_prepared(context, joining_.scheduler(), message);
+}
+
+void Prefill::on(Context& context, const Envelope&, WeightsCommit& message) {
+  weights_.on_commit(context, joining_.scheduler(), message);
+}
+
+void Prefill::on(Context&, const Envelope&, WeightsAbort& message) {
+  weights_.on_abort(message);
+}
+
+void Prefill::on(Context& context, const Envelope&, WeightsDrop& message) {
+  weights_.on_drop(message);
+  settle(context);
+}
+
 void Prefill::on(Context& context, const Envelope&, Drain&) {
   joining_.on_drain();
   packer_.flush();
@@ -302,6 +325,10 @@ void Prefill::sweep(Context& context) {
 void Prefill::settle(Context& context) {
   retry_handing(context);
   pump(context);
+  weights_.settle(context, joining_.scheduler(), [this](uint64_t version) {
+    return std::any_of(jobs_.begin(), jobs_.end(),
+                       [&](const auto& job) { return job.second.weights == version; });
+  });
   joining_.finish_drain(context, jobs_.empty());
 }
 

@@ -18,6 +18,7 @@
 #include "actors/worker/earlier_life.h"
 #include "actors/worker/joining.h"
 #include "actors/worker/plan_book.h"
+#include "actors/worker/served_weights.h"
 #include "runtime/actor/actor.h"
 #include "runtime/actor/control_link.h"
 #include "runtime/actor/engine.h"
@@ -33,7 +34,9 @@ namespace baton {
 using PrefillMessages =
     MessageList<Run, Cancel, Adopted, AdoptFailed, KvDone, KvNack, Resend, TokensAck,  // peers
                 Welcome, Refused, Connect, BeatAck, PeerDown, Drain,                   // scheduler
-                StepDone, KvSent, Timer, LinkUp, LinkDown, Undeliverable, ActorDown>;  // this rank
+                WeightsPrepare, WeightsCommit, WeightsAbort, WeightsDrop, StepDone, KvSent,
+                WeightsPrepared, Timer, LinkUp, LinkDown, Undeliverable,
+                ActorDown>;  // this rank
 
 struct PrefillOptions {
   Limits limits;
@@ -46,7 +49,6 @@ struct PrefillOptions {
   bool chunking = false;                   // cut prompts to fill steps (see StepBudget)
   uint32_t chunk_tokens_max = UINT32_MAX;  // of one prompt in one step
   size_t queue_max = 256;                  // prompts that wait here; more are refused with busy
-  uint64_t weights_version = 0;
   std::string host;
   std::string cores;
 };
@@ -91,6 +93,11 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   void on(Context&, const Envelope&, BeatAck&);
   void on(Context&, const Envelope&, PeerDown&);
   void on(Context&, const Envelope&, Drain&);
+  void on(Context&, const Envelope&, WeightsPrepare&);
+  void on(Context&, const Envelope&, WeightsPrepared&);
+  void on(Context&, const Envelope&, WeightsCommit&);
+  void on(Context&, const Envelope&, WeightsAbort&);
+  void on(Context&, const Envelope&, WeightsDrop&);
   void on(Context&, const Envelope&, StepDone&);
   void on(Context&, const Envelope&, KvSent&);
   void on(Context&, const Envelope&, Timer&);
@@ -104,6 +111,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   uint32_t blocks_free() const { return cache_.available(); }
   uint32_t blocks_cached() const { return cache_.blocks(); }
   size_t jobs() const { return jobs_.size(); }
+  const ServedWeights& weights() const { return weights_; }
 
  private:
   using Jobs = std::map<TransferId, PrefillJob>;
@@ -159,6 +167,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   BlockPool pool_;  // before all that holds leases on it
   PrefixCache cache_;
   EarlierLife earlier_;
+  ServedWeights weights_;
   Joining joining_;
   PlanBook plans_;
   CancelledMemory cancelled_;

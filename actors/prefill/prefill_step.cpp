@@ -53,11 +53,13 @@ void Prefill::drop_expired(Context& context) {
 }
 
 // Members of the pack that have their blocks, in order; the first one for which none are left
-// stops those behind it, so that it cannot starve.
+// stops those behind it, so that it cannot starve. A step has one version of the weights: that of
+// the first member; others of the pack follow in steps of theirs.
 std::vector<WaitingPrompt> Prefill::runnable() {
   std::vector<WaitingPrompt> prompts;
   for (const TransferId transfer : pack_) {
     PrefillJob& job = jobs_.at(transfer);
+    if (job.weights != jobs_.at(pack_.front()).weights) continue;
     if (job.blocks.empty() && !take_blocks(job)) break;
     const uint32_t start = chunk_start(job);
     prompts.push_back({transfer.value, job.length() - start, job.done - start + 1});
@@ -101,6 +103,7 @@ uint32_t Prefill::chunk_start(const PrefillJob& job) const {
 void Prefill::submit(Context& context, const StepPlan& plan) {
   Batch batch;
   batch.step = {++last_step_};
+  batch.weights_version = jobs_.at({plan.prefill.front().key}).weights;
   batch.rows.reserve(plan.prefill.size());
   step_rows_.clear();
   for (const PlannedPrompt& planned : plan.prefill) {
@@ -199,6 +202,7 @@ void Prefill::finish_prefill(Context& context, Jobs::iterator place, RowResult& 
     const size_t scored = job.prompt_length() - 1;
     if (job.scores.logprobs.size() > scored) job.scores.logprobs.resize(scored);
     if (job.scores.top.size() > scored) job.scores.top.resize(scored);
+    job.scores.weights_version = job.weights;
     context.send(job.run.gateway, job.scores, routing);
   }
   make_first(job, result);
@@ -230,6 +234,7 @@ void Prefill::make_first(PrefillJob& job, RowResult& result) {
     first.request = job.request;
     first.epoch = job.epoch;
     first.choice = job.run.choices[i];
+    first.weights_version = job.weights;
     first.seq = static_cast<uint32_t>(job.run.committed[i].size());
     first.has_token = job.samples(i);
     if (job.only_scores()) first.finish = Finish::length;
@@ -254,7 +259,7 @@ Usage Prefill::usage_of(Context& context, const PrefillJob& job) const {
   }
   usage.prefill_us = context.now() - job.arrived_us;
   usage.prefill_rank = context.self().rank;
-  usage.weights_version = options_.weights_version;
+  usage.weights_version = job.weights;
   return usage;
 }
 

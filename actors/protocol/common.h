@@ -11,16 +11,22 @@
 
 namespace baton {
 
-constexpr bool enum_valid(ErrorCode code) {
-  return code <= ErrorCode::internal;
-}
-
 // Why something was not done, as every refusal says it.
 struct Refusal {
   ErrorCode code = ErrorCode::internal;
   std::string text;
   int64_t retry_after_ms = 0;  // 0 = repeating it will not help
   BATON_FIELDS(code, text, retry_after_ms)
+};
+
+// The tokens of a choice from `from_token` on, up to the next span of that choice, come from this
+// version of the weights.
+struct WeightsSpan {
+  uint64_t version = 0;
+  uint32_t from_token = 0;
+  uint32_t choice = 0;
+  BATON_FIELDS(version, from_token, choice)
+  friend bool operator==(const WeightsSpan&, const WeightsSpan&) = default;
 };
 
 // Where time and bytes went, for one request; filled by whoever knows, as it travels.
@@ -34,11 +40,14 @@ struct Usage {
   int64_t transfer_us = 0;  // first send to last piece received
   uint32_t prefill_rank = 0;
   uint32_t decode_rank = 0;
-  uint32_t attempts = 0;  // retries after lost workers
-  uint64_t weights_version = 0;
-  bool exact = true;  // false: bits may differ from another run's
+  uint32_t attempts = 0;             // retries after lost workers
+  uint64_t weights_version = 0;      // of the last token
+  bool exact = true;                 // false: bits may differ from another run's
+  std::vector<WeightsSpan> weights;  // by choice, then token
+  uint64_t prompt_weights = 0;       // what the prompt's log-probabilities come from; 0: none asked
   BATON_FIELDS(prompt_tokens, cached_tokens, completion_tokens, kv_bytes, queue_us, prefill_us,
-               transfer_us, prefill_rank, decode_rank, attempts, weights_version, exact)
+               transfer_us, prefill_rank, decode_rank, attempts, weights_version, exact, weights,
+               prompt_weights)
 };
 
 // A counter as people see it.
@@ -71,7 +80,9 @@ struct TokenEntry {
   Finish finish = Finish::none;  // set on the last one
   bool has_token = true;         // false: only `finish` is meant (max_tokens = 0, errors)
   bool kept = false;             // its sender keeps it until it is acknowledged: ask there for more
-  BATON_FIELDS(request, choice, epoch, seq, id, logprob, top, finish, has_token, kept)
+  uint64_t weights_version = 0;  // that the token comes from
+  BATON_FIELDS(request, choice, epoch, seq, id, logprob, top, finish, has_token, kept,
+               weights_version)
 };
 
 }  // namespace baton

@@ -32,8 +32,9 @@ struct Reserve {
   // If no more than so many positions are missing, the decode actor is to compute them itself: it
   // posts no receives, says so, and gets Start. UINT32_MAX: there is no source at all.
   uint32_t local_tokens = 0;
+  uint64_t weights_version = 0;  // that the request runs on; 0: the latest
   BATON_FIELDS(transfer, tag_first, source, plan, tokens, new_tokens, n, own_tokens, prefix,
-               local_tokens)
+               local_tokens, weights_version)
 
   bool has_source() const { return source != ActorId{}; }
 };

@@ -7,6 +7,7 @@
 
 #include "actors/protocol/common.h"
 #include "actors/protocol/scheduler.h"
+#include "actors/protocol/weights.h"
 
 // What the gateway hears from workers, and the whole protocol of clients. A client is addressed as
 // (kClientRank, session, incarnation); a listener in launch/ turns its socket into mail.
@@ -44,7 +45,8 @@ struct PromptScores {
   static constexpr MsgKind kind = MsgKind::prompt_scores;
   std::vector<float> logprobs;  // of prompt tokens 1..; token 0 has none
   std::vector<std::vector<TokenLogprob>> top;
-  BATON_FIELDS(logprobs, top)
+  uint64_t weights_version = 0;
+  BATON_FIELDS(logprobs, top, weights_version)
 };
 
 // ---------------------------------------------------------------- clients

@@ -32,8 +32,9 @@ struct Run {
   Usage usage;                       // what is known so far (queue time, attempts)
   std::vector<uint32_t> choices{0};  // numbers of those that are to run, ascending
   PrefixNames prefix;                // the root only
+  uint64_t weights_version = 0;      // that the request runs on; 0: the latest
   BATON_FIELDS(ids, committed, from_token, gateway, target, transfer, tag_first, plan,
-               target_blocks, sampling, stops, usage, choices, prefix)
+               target_blocks, sampling, stops, usage, choices, prefix, weights_version)
 };
 
 struct RunRefused {

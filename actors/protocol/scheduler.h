@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/protocol/common.h"
+#include "actors/protocol/weights.h"
 #include "actors/protocol/worker.h"
 
 // What the scheduler says and hears, apart from joining and beats (worker.h).
@@ -109,11 +110,13 @@ struct WorkerStatus {
   int64_t beat_age_us = 0;
   uint64_t model_hash = 0;
   std::vector<NamedCount> counters{};  // of the actor, since its life began
-  bool connected = false;  // KV plans are agreed on with everybody: it can be given work
   uint32_t blocks_cached = 0;
+  bool connected = false;         // KV plans are agreed on with everybody: it can be given work
+  std::vector<uint64_t> weights;  // versions that requests may run on there
+  std::string weights_trouble;    // why it has not the current one; empty if it has
   BATON_FIELDS(rank, incarnation, role, host, cores, alive, capacity, slots_free, blocks_free,
                blocks_quarantined, queued, running, steps, beat_age_us, model_hash, counters,
-               blocks_cached)
+               blocks_cached, connected, weights, weights_trouble)
 };
 
 // Gateway -> scheduler, for a client's status query; correlation is copied to the answer.
@@ -129,7 +132,9 @@ struct ClusterReply {
   std::vector<NamedCount> requests;  // per ledger state, live ones
   std::vector<NamedCount> leases;    // per lease state
   std::vector<NamedCount> counters;  // since start: admitted, finished, migrations, fenced, ...
-  BATON_FIELDS(workers, requests, leases, counters)
+  uint64_t weights_version = 0;      // that new requests run on; 0: no worker has joined yet
+  UpdateReport update;               // the one that runs, or ran last
+  BATON_FIELDS(workers, requests, leases, counters, weights_version, update)
 };
 
 }  // namespace baton

@@ -6,6 +6,7 @@
 
 #include "actors/protocol/common.h"
 #include "runtime/actor/kv_mover.h"
+#include "runtime/actor/weights.h"
 #include "runtime/layout/geometry.h"
 #include "runtime/layout/transfer.h"
 
@@ -42,9 +43,10 @@ struct Register {
   uint64_t weights_version = 0;
   KvGeometry geometry;  // of the instance's first rank
   Capacity capacity;
-  Placement placement;  // of all its ranks
+  Placement placement;               // of all its ranks
+  std::vector<WeightsInfo> weights;  // the committed sets; weights_version is the latest of them
   BATON_FIELDS(role, instance, host, cores, numerics_id, model_hash, weights_version, geometry,
-               capacity, placement)
+               capacity, placement, weights)
 };
 
 // Scheduler -> worker: joined.

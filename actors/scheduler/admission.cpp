@@ -131,6 +131,12 @@ bool AdmissionQueue::remove(RequestId request) {
   return true;
 }
 
+void AdmissionQueue::bind(RequestId request, uint64_t weights) {
+  const auto found = entries_.find(request);
+  CHECK(found != entries_.end());
+  found->second.need.weights = weights;
+}
+
 void AdmissionQueue::keep_instance(Entry& entry, const Sites& sites) {
   if (entry.kept && sites.has_decode(*entry.kept)) return;
   entry.kept = sites.claim(entry.need);
@@ -146,10 +152,12 @@ std::optional<AdmissionQueue::Next> AdmissionQueue::take(const Sites& sites, Mic
     Entry& entry = entries_.at(request);
     const Place place = sites.place(entry.need, kept, entry.prefix);
     switch (place.outcome) {
-      case PlaceOutcome::placed:
+      case PlaceOutcome::placed: {
         for (Entry* earlier : overtaken) ++earlier->skipped;
+        const uint64_t weights = entry.need.weights;
         remove(request);
-        return Next{request, place.source, place.target, place.local_tokens};
+        return Next{request, place.source, place.target, place.local_tokens, weights};
+      }
       case PlaceOutcome::prefill_full:
         // Shorter ones behind it may still go where they need no prefill instance.
         if (!sites.local().allowed()) return std::nullopt;

@@ -75,7 +75,10 @@ class AdmissionQueue {
     std::optional<WorkerKey> source;  // none: the target computes the prompt itself
     WorkerKey target;
     uint32_t local_tokens = 0;
+    uint64_t weights = 0;  // of its need
   };
+  // A waiting request is bound to a version of the weights from now on; 0: to none.
+  void bind(RequestId request, uint64_t weights);
   // The next request that can be placed, removed from the queue.
   std::optional<Next> take(const Sites& sites, Micros now);
 

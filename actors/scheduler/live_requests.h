@@ -48,6 +48,7 @@ struct LedgerRow {
   bool ran = false;       // Run was sent, in some life
   std::string lost;       // what ended its last life
   uint64_t numerics_id = 0;
+  uint64_t weights = 0;  // version that it runs on; 0 while it waits for its first run
   Usage usage;
 
   // Numbers of the choices that have not ended.

@@ -97,6 +97,11 @@ constexpr Row kRows[] = {
     // usage is all that is new.
     {{decode}, {prefill_done, adopted}, {}, decode},
 
+    // Beyond: other weights are committed, and the request is to go on with them.
+    {{reserving}, {weights_changed}, {cancel_target, raise_epoch, readmit, requeue_head}, queued},
+    {{prefill, transfer, decode}, {weights_changed},
+     {cancel_source, cancel_target, raise_epoch, freeze}, freezing},
+
     // FREEZING
     {{freezing}, {frozen}, {requeue_head}, queued},
     {{freezing}, {frozen_complete}, {}, closing},
@@ -117,6 +122,8 @@ constexpr Row kRows[] = {
     {kAnyLive, {done_failed}, {cancel_source, cancel_target, ack_done}, failed},
     {kAnyLive, {cancel}, {cancel_source, cancel_target, tell_gateway}, cancelled},
     {kAnyLive, {deadline}, {cancel_source, cancel_target, tell_gateway}, failed},
+    // Beyond: other weights are committed, and running requests were to end.
+    {kAnyLive, {weights_aborted}, {cancel_source, cancel_target, tell_gateway}, failed},
     // No job is durable, so none outlives its gateway.
     {kAnyLive, {gateway_down}, {cancel_source, cancel_target}, cancelled},
 };
@@ -145,7 +152,7 @@ constexpr Index build_index() {
 constexpr Index kIndex = build_index();
 static_assert(std::size(kRows) < kNoRow);
 static_assert(static_cast<size_t>(failed) + 1 == kRequestStates);
-static_assert(static_cast<size_t>(reserved_local) + 1 == kRequestEvents);
+static_assert(static_cast<size_t>(weights_aborted) + 1 == kRequestEvents);
 
 constexpr std::array<const char*, kRequestStates> kStateNames = {
     "queued",   "reserving", "prefill",  "transfer",  "decode",
@@ -176,7 +183,9 @@ constexpr std::array<const char*, kRequestEvents> kEventNames = {"capacity",
                                                                  "done_failed",
                                                                  "cancel",
                                                                  "deadline",
-                                                                 "reserved_local"};
+                                                                 "reserved_local",
+                                                                 "weights_changed",
+                                                                 "weights_aborted"};
 
 }  // namespace
 

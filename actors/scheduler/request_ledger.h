@@ -55,8 +55,10 @@ enum class RequestEvent : uint8_t {
   cancel,              // Cancel from the gateway, or Done with outcome cancelled
   deadline,            // the client's time is up, or the cluster is being shut down
   reserved_local,      // Reserved, and the decode actor will compute the prompt itself
+  weights_changed,     // other weights are committed: it goes on with those
+  weights_aborted,     // other weights are committed: it ends
 };
-inline constexpr size_t kRequestEvents = 26;
+inline constexpr size_t kRequestEvents = 28;
 const char* request_event_name(RequestEvent event) noexcept;
 
 // In the order in which they are to be done. What concerns the lost life comes before raise_epoch

@@ -111,6 +111,7 @@ void Scheduler::enter(Context& context, LedgerRow& row, RequestState next) {
        : next == RequestState::cancelled ? counters_.cancelled
                                          : counters_.failed);
     note_end(context);
+    weights_.bind(row.weights, 0);
     requests_.erase(row.id);
     return;
   }
@@ -201,6 +202,7 @@ void Scheduler::send_reserve(Context& context, LedgerRow& row) {
   reserve.local_tokens = row.local_tokens;
   reserve.prefix = names_of(row, source ? *source : target, target);
   name_blocks(reserve, row, geometry.block_tokens);
+  reserve.weights_version = row.weights;
   context.send(target.id, reserve, routing(context, row));
 }
 
@@ -226,6 +228,7 @@ void Scheduler::send_run(Context& context, LedgerRow& row, const Reserved& reser
   run.stops = row.ask.stops;
   run.usage = row.usage;
   run.prefix = names_of(row, source, source);
+  run.weights_version = row.weights;
   context.send(source.id, run, routing(context, row));
 }
 
@@ -272,12 +275,15 @@ void Scheduler::cancel_target(Context& context, const LedgerRow& row, RequestEve
 }
 
 void Scheduler::requeue(LedgerRow& row) {
+  weights_.bind(row.weights, weights_for(row));
   QueueRank rank;
   rank.fresh = false;
   rank.level = queue_.level_of(row.ask.priority, row.admitted_at);
   rank.due = queue_.due_of(row.deadline, row.admitted_at);
   rank.arrival = row.arrival;
-  queue_.push(row.id, rank, need_of(row.ask, row.remainder()), row.prefix);
+  Need need = need_of(row.ask, row.remainder());
+  need.weights = row.weights;
+  queue_.push(row.id, rank, need, row.prefix);
 }
 
 // A worker that had the request in its engine may have died of it.
@@ -303,6 +309,7 @@ void Scheduler::refresh(Context& context, const Worker& worker) {
     site.outstanding = worker.arriving;
     site.positions_ahead = worker.positions_ahead;
     site.open = open;
+    site.weights = weights_.served_by(worker.id);
     sites_.put(key, site);
   } else {
     DecodeSite site;
@@ -313,11 +320,13 @@ void Scheduler::refresh(Context& context, const Worker& worker) {
     site.bytes_per_token = worker.info.geometry.block_bytes() / site.block_tokens;
     site.room = leases_.room(key);
     site.open = open;
+    site.weights = weights_.served_by(worker.id);
     sites_.put(key, site);
   }
 }
 
 void Scheduler::pump(Context& context) {
+  if (weights_.has_news()) follow_weights(context);
   while (const auto next = queue_.take(sites_, awake(context))) {
     LedgerRow& row = *requests_.find(next->request);
     if (row.deadline <= context.now()) {  // not worth a slot any more
@@ -327,6 +336,7 @@ void Scheduler::pump(Context& context) {
     if (next->source) row.source = members_.at(*next->source)->id;
     row.target = members_.at(next->target)->id;
     row.local_tokens = next->local_tokens;
+    weights_.bind(row.weights, next->weights != 0 ? next->weights : weights_.current());
     apply(context, row, RequestEvent::capacity, {});
   }
 }
@@ -357,6 +367,9 @@ void Scheduler::sweep(Context& context) {
     context.send(question.to, question.message);
   }
   progress_drain(context);
+  weights_.tick(awake(context));
+  unbind_orphans();
+  follow_weights(context);
   pump(context);
   context.set_timer(kSweepPeriod, kSweepTimer);
 }

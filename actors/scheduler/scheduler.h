@@ -18,6 +18,7 @@
 #include "actors/scheduler/pairs.h"
 #include "actors/scheduler/request_ledger.h"
 #include "actors/scheduler/sites.h"
+#include "actors/scheduler/weights_update.h"
 #include "actors/worker/cancelled_memory.h"
 #include "runtime/actor/actor.h"
 #include "runtime/actor/control_link.h"
@@ -57,7 +58,8 @@ struct SchedulerCounters {
 
 using SchedulerMessages =
     MessageList<Register, Beat, Drained, Connected, ConnectFailed,                     // workers
-                Admit, Cancel, Frozen, Done, ClusterQuery, Drain,                      // gateway
+                WeightsReady, WeightsFailed, WeightsCommitted, WeightsDropped,         // workers
+                Admit, Cancel, Frozen, Done, ClusterQuery, UpdateWeights, Drain,       // gateway
                 Reserved, ReserveRefused, Adopted, AdoptFailed, SlotFreed, Preempted,  // decode
                 RunRefused, PrefillDone, PrefillFailed, Cancelled,                     // prefill
                 LinkUp, LinkDown, Undeliverable, ActorDown, Timer>;                    // this rank
@@ -104,6 +106,13 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   void on(Context&, const Envelope&, Preempted&);
   void on(Context&, const Envelope&, Cancelled&);
 
+  // ---- scheduler_weights.cpp
+  void on(Context&, const Envelope&, UpdateWeights&);
+  void on(Context&, const Envelope&, WeightsReady&);
+  void on(Context&, const Envelope&, WeightsFailed&);
+  void on(Context&, const Envelope&, WeightsCommitted&);
+  void on(Context&, const Envelope&, WeightsDropped&);
+
   // ---- scheduler.cpp
   void on(Context&, const Envelope&, Timer&);
 
@@ -113,6 +122,7 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   const LiveRequests& requests() const { return requests_; }
   const Membership& members() const { return members_; }
   const Pairs& pairs() const { return pairs_; }
+  const WeightsUpdate& weights() const { return weights_; }
   size_t queued() const { return queue_.size(); }
 
  private:
@@ -180,6 +190,20 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   bool is_gateway(ActorId life) const;
   void lose_gateway(Context&, ActorId life);
 
+  // ---- scheduler_weights.cpp
+  struct Asker {  // who is told how the update goes on
+    ActorId gateway;
+    uint64_t correlation = 0;
+  };
+  // Says what is due to workers and askers, and moves requests when the version has changed.
+  void follow_weights(Context&);
+  void command_worker(Context&, const WeightsUpdate::Command&);
+  void switch_weights(Context&);
+  void switch_row(Context&, LedgerRow&);
+  void unbind_orphans();
+  void report_update(Context&);
+  uint64_t weights_for(const LedgerRow&) const;
+
   // ---- scheduler_gateway.cpp
   bool hear_gateway(Context&, const Envelope&);
   void readmit_known(Context&, const Envelope&, const Admit&, const LedgerRow&);
@@ -201,6 +225,8 @@ class Scheduler final : public ActorOf<Scheduler, SchedulerMessages> {
   Sites sites_;
   AdmissionQueue queue_;
   LiveRequests requests_;
+  WeightsUpdate weights_{limits_};
+  std::vector<Asker> askers_;
   CancelledMemory early_cancels_;          // a Cancel may overtake its Admit
   std::map<WorkerKey, ActorId> gateways_;  // the present life at each place
   std::optional<Draining> draining_;

@@ -14,7 +14,7 @@ PrefixNames Scheduler::names_of(const LedgerRow& row, const Worker& computes,
   if (!options_.prefix_cache) return names;
   PrefixScope scope;
   scope.tenant = row.ask.tenant;
-  scope.weights_version = computes.info.weights_version;
+  scope.weights_version = row.weights;
   scope.source_numerics = computes.info.numerics_id;
   scope.target_numerics = keeps.info.numerics_id;
   scope.secret = prefix_secret_;

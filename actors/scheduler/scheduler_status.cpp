@@ -5,7 +5,8 @@
 namespace baton {
 namespace {
 
-WorkerStatus status_of(const Worker& worker, bool alive, Micros awake_now) {
+WorkerStatus status_of(const Worker& worker, bool alive, Micros awake_now,
+                       const WeightsUpdate& weights) {
   WorkerStatus status;
   status.rank = worker.id.rank;
   status.incarnation = worker.id.incarnation;
@@ -25,6 +26,8 @@ WorkerStatus status_of(const Worker& worker, bool alive, Micros awake_now) {
   status.queued = worker.load.queued;
   status.running = worker.load.running;
   status.blocks_cached = worker.load.blocks_cached;
+  status.weights = weights.served_by(worker.id);
+  status.weights_trouble = weights.trouble(worker.id);
   return status;
 }
 
@@ -37,11 +40,11 @@ void Scheduler::on(Context& context, const Envelope& from, ClusterQuery&) {
 ClusterReply Scheduler::report(const Context& context) const {
   ClusterReply reply;
   for (const auto& [key, worker] : members_.live()) {
-    reply.workers.push_back(status_of(worker, true, awake(context)));
+    reply.workers.push_back(status_of(worker, true, awake(context), weights_));
     reply.workers.back().connected = pairs_.ready(worker.id);
   }
   for (const auto& [key, worker] : members_.dead()) {
-    reply.workers.push_back(status_of(worker, false, awake(context)));
+    reply.workers.push_back(status_of(worker, false, awake(context), weights_));
   }
   for (size_t state = 0; state < kRequestStates; ++state) {
     const auto name = static_cast<RequestState>(state);
@@ -75,7 +78,16 @@ ClusterReply Scheduler::report(const Context& context) const {
                     {"pairs_failed", pairs_.counters().failed},
                     {"pauses", c.pauses},
                     {"cached_tokens", c.cached_tokens},
-                    {"local_prefills", c.local_prefills}};
+                    {"local_prefills", c.local_prefills},
+                    {"weights_updates", weights_.counters().updates},
+                    {"weights_committed", weights_.counters().committed},
+                    {"weights_failed", weights_.counters().failed},
+                    {"weights_refused", weights_.counters().refused},
+                    {"weights_brought_up", weights_.counters().brought_up},
+                    {"weights_dropped", weights_.counters().dropped},
+                    {"weight_plans_reused", weights_.counters().plans_reused}};
+  reply.weights_version = weights_.current();
+  reply.update = weights_.report();
   return reply;
 }
 

@@ -43,6 +43,10 @@ void Scheduler::on(Context& context, const Envelope& from, Register& message) {
   if (earlier && earlier->id != from.from) {
     bury(context, earlier->id, "its next life has registered");
   }
+  if (std::optional<Refusal> fault = weights_.fault(message)) {
+    log_warning(life_name(from.from) + " was not taken in: " + fault->text);
+    return context.send(from.from, Refused{std::move(*fault)});
+  }
   const Membership::JoinResult joined = members_.join(from.from, message, awake(context));
   if (joined.outcome == Membership::Join::refused) {
     log_warning(life_name(from.from) + " was not taken in: " + joined.refusal.text);
@@ -62,6 +66,8 @@ void Scheduler::on(Context& context, const Envelope& from, Register& message) {
     leases_.join(worker_key(from.from), message.capacity.slots, message.capacity.blocks);
   }
   connect(context, *joined.worker);
+  weights_.join(from.from, message);
+  follow_weights(context);
   refresh(context, *joined.worker);
   queue_.unpark();
   pump(context);
@@ -148,6 +154,7 @@ void Scheduler::bury(Context& context, ActorId life, const std::string& reason) 
   const std::vector<ActorId> freed = pairs_.leave(life);
   for (const ActorId newcomer : freed) refresh(context, *members_.find(newcomer));
   if (!freed.empty()) queue_.unpark();
+  weights_.leave(life, awake(context));
   sites_.erase(worker_key(life));
   if (was_serving && !sites_.serving()) served_until_ = awake(context);
   const PeerDown news{life.rank, life.incarnation};

@@ -91,9 +91,23 @@ void Sites::survey() {
   }
 }
 
-bool Sites::fits(const Need& need, const DecodeSite& site) {
+bool Sites::has_weights(const Need& need, const std::vector<uint64_t>& versions) const {
+  const uint64_t wanted = need.weights == 0 ? weights_ : need.weights;
+  return std::find(versions.begin(), versions.end(), wanted) != versions.end();
+}
+
+bool Sites::serve(uint64_t version) const {
+  Need need;
+  need.weights = version;
+  const auto has = [&](const auto& entry) { return has_weights(need, entry.second.weights); };
+  return std::any_of(prefills_.begin(), prefills_.end(), has) &&
+         std::any_of(decodes_.begin(), decodes_.end(), has);
+}
+
+bool Sites::fits(const Need& need, const DecodeSite& site) const {
   return site.positions_max >= need.positions_max && site.room.slots >= need.slots &&
-         spendable(site.room) >= blocks_for(need, site.block_tokens, site.blocks);
+         spendable(site.room) >= blocks_for(need, site.block_tokens, site.blocks) &&
+         has_weights(need, site.weights);
 }
 
 bool Sites::possible(const Need& need) const {
@@ -113,6 +127,7 @@ std::optional<WorkerKey> Sites::choose_prefill(const Need& need,
   const auto open = [&](WorkerKey key) {
     const auto site = prefills_.find(key);
     return site != prefills_.end() && site->second.positions_max >= need.positions_max &&
+           has_weights(need, site->second.weights) &&
            prefills_open_.contains({site->second.positions_ahead, key});
   };
   const auto least = std::find_if(prefills_open_.begin(), prefills_open_.end(),
@@ -174,14 +189,15 @@ Place Sites::place(const Need& need, std::optional<WorkerKey> excluded,
                    std::span<const PrefixHash> prefix) const {
   if (!possible(need)) return {PlaceOutcome::impossible, {}, {}, 0};
   const std::optional<WorkerKey> source = choose_prefill(need, prefix);
-  if (!source && (!need.may_local || !local_.allowed())) {
-    return {PlaceOutcome::prefill_full, {}, {}, 0};
-  }
+  // One that is bound to other weights than most does not hold up those behind it.
+  const bool bound = need.weights != 0 && need.weights != weights_;
+  const PlaceOutcome no_source = bound ? PlaceOutcome::decode_full : PlaceOutcome::prefill_full;
+  if (!source && (!need.may_local || !local_.allowed())) return {no_source, {}, {}, 0};
   const std::optional<WorkerKey> target = choose_decode(need, excluded, prefix);
   if (!target) return {PlaceOutcome::decode_full, {}, {}, 0};
   const uint32_t local = local_tokens(need, source, decodes_.at(*target));
   if (source) return {PlaceOutcome::placed, source, *target, local};
-  if (need.positions > uint64_t{local} + 1) return {PlaceOutcome::prefill_full, {}, {}, 0};
+  if (need.positions > uint64_t{local} + 1) return {no_source, {}, {}, 0};
   return {PlaceOutcome::placed, {}, *target, UINT32_MAX};
 }
 
@@ -196,6 +212,7 @@ std::optional<WorkerKey> Sites::claim(const Need& need) const {
   uint32_t blocks = 0;
   for (const auto& [key, site] : decodes_) {
     if (site.positions_max < need.positions_max || site.slots < need.slots) continue;
+    if (!has_weights(need, site.weights)) continue;
     if (best && site.room.blocks <= blocks) continue;
     best = key;
     blocks = site.room.blocks;

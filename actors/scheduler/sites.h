@@ -6,11 +6,13 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <vector>
 
 #include "actors/scheduler/lease_ledger.h"
 #include "actors/scheduler/local_prefill.h"
 #include "actors/scheduler/prefix_directory.h"
 #include "actors/scheduler/worker_key.h"
+#include "runtime/actor/weights.h"
 
 namespace baton {
 
@@ -28,6 +30,7 @@ struct Need {
   uint32_t slots = 1;          // choices
   uint64_t own = 0;            // positions that each of several choices has for itself at once
   bool may_local = false;      // a decode instance could compute the prompt itself
+  uint64_t weights = 0;        // version that both instances must have; 0: the current one
 };
 
 // What the scheduler knows of a prefill instance.
@@ -37,6 +40,7 @@ struct PrefillSite {
   uint32_t outstanding = 0;      // that are
   uint64_t positions_ahead = 0;  // of those
   bool open = true;              // false: after a refusal, for a while
+  std::vector<uint64_t> weights = {kFirstWeights};  // versions that requests may run on there
 };
 
 // What the scheduler knows of a decode instance.
@@ -48,6 +52,7 @@ struct DecodeSite {
   uint64_t bytes_per_token = 0;  // of KV
   LeaseRoom room;
   bool open = true;
+  std::vector<uint64_t> weights = {kFirstWeights};
 };
 
 // The most that any live instance could take, were it empty.
@@ -88,6 +93,10 @@ class Sites {
   void put(WorkerKey key, const PrefillSite& site);
   void put(WorkerKey key, const DecodeSite& site);
   void erase(WorkerKey key);
+  // The version that Need::weights 0 stands for.
+  void set_weights(uint64_t version) { weights_ = version; }
+  // Both roles have an instance with this version, busy or not.
+  bool serve(uint64_t version) const;
 
   // `excluded`: a decode instance that is being kept for an earlier request. `prefix`: the names
   // of the prompt's beginning (PrefixDirectory).
@@ -136,7 +145,8 @@ class Sites {
   };
   static DecodeOrder order(WorkerKey key, const DecodeSite& site);
   static SpaceOrder space(WorkerKey key, const DecodeSite& site);
-  static bool fits(const Need& need, const DecodeSite& site);
+  bool fits(const Need& need, const DecodeSite& site) const;
+  bool has_weights(const Need& need, const std::vector<uint64_t>& versions) const;
   bool possible(const Need& need) const;
   std::optional<WorkerKey> choose_prefill(const Need& need,
                                           std::span<const PrefixHash> prefix) const;
@@ -155,6 +165,7 @@ class Sites {
   Reach reach_;
   const LocalPrefillPolicy local_;
   PrefixDirectory prefixes_{kPrefixNamesMax};
+  uint64_t weights_ = kFirstWeights;
 };
 
 }  // namespace baton

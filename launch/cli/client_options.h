@@ -48,6 +48,7 @@ int submit_main(int argc, char** argv);
 int chat_main(int argc, char** argv);
 int batch_main(int argc, char** argv);
 int status_main(int argc, char** argv);
+int update_weights_main(int argc, char** argv);
 int inspect_main(int argc, char** argv);
 int plan_main(int argc, char** argv);
 int tokenize_main(int argc, char** argv);

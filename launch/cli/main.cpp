@@ -21,6 +21,7 @@ constexpr Verb kVerbs[] = {
     {"chat", "Talk with the model", baton::cli::chat_main},
     {"batch", "Run a file of requests", baton::cli::batch_main},
     {"status", "Show ranks, slots, blocks and queue", baton::cli::status_main},
+    {"update-weights", "Replace the weights of a running server", baton::cli::update_weights_main},
     {"inspect", "Describe a model file", baton::cli::inspect_main},
     {"plan", "Show how KV moves from one layout to another", baton::cli::plan_main},
     {"tokenize", "Show the tokens of a text", baton::cli::tokenize_main},
@@ -30,7 +31,7 @@ constexpr Verb kVerbs[] = {
 void print_help(std::FILE* out) {
   std::fprintf(out, "Baton %s: distributed serving of large language models\n\n", kBatonVersion);
   std::fprintf(out, "Usage: baton VERB [OPTIONS]\n\n");
-  for (const Verb& verb : kVerbs) std::fprintf(out, "  %-10s %s\n", verb.name, verb.summary);
+  for (const Verb& verb : kVerbs) std::fprintf(out, "  %-14s %s\n", verb.name, verb.summary);
   std::fprintf(out, "\n'baton VERB --help' lists a verb's options.\n");
 }
 

@@ -31,6 +31,31 @@ Json counts_json(const std::vector<client::Count>& counts) {
   return object;
 }
 
+std::string weights_text(const client::Worker& w) {
+  std::string text;
+  for (const uint64_t version : w.weights) {
+    text += (text.empty() ? "" : ",") + std::to_string(version);
+  }
+  return text.empty() ? "-" : text;
+}
+
+void print_weights(const client::Status& s) {
+  std::printf("weights:  version %llu", static_cast<unsigned long long>(s.weights_version));
+  if (s.update.phase == "failed") {
+    std::printf("; the update to %llu failed: %s",
+                static_cast<unsigned long long>(s.update.version), s.update_error.c_str());
+  } else if (s.update.phase != "idle") {
+    std::printf("; update to %llu: %s, %u of %u workers, %s requests on the old weights",
+                static_cast<unsigned long long>(s.update.version), s.update.phase.c_str(),
+                s.update.workers_done, s.update.workers, count_text(s.update.old_requests).c_str());
+  }
+  std::printf("\n");
+  for (const client::Worker& w : s.workers) {
+    if (w.weights_trouble.empty()) continue;
+    std::printf("          rank %u gets no work: %s\n", w.rank, w.weights_trouble.c_str());
+  }
+}
+
 Json worker_json(const client::Worker& w) {
   Json object = Json::object();
   object.set("rank", static_cast<int64_t>(w.rank));
@@ -48,6 +73,10 @@ Json worker_json(const client::Worker& w) {
   object.set("steps", static_cast<int64_t>(w.steps));
   object.set("beat_age_us", w.beat_age_us);
   object.set("counters", counts_json(w.counters));
+  Json versions = Json::array();
+  for (const uint64_t version : w.weights) versions.push_back(static_cast<int64_t>(version));
+  object.set("weights", std::move(versions));
+  if (!w.weights_trouble.empty()) object.set("weights_trouble", w.weights_trouble);
   return object;
 }
 
@@ -65,6 +94,14 @@ void print_json(const client::Status& s) {
   object.set("requests", counts_json(s.requests));
   object.set("leases", counts_json(s.leases));
   object.set("counters", counts_json(s.counters));
+  object.set("weights_version", static_cast<int64_t>(s.weights_version));
+  Json update = Json::object();
+  update.set("phase", s.update.phase);
+  update.set("version", static_cast<int64_t>(s.update.version));
+  update.set("workers_done", static_cast<int64_t>(s.update.workers_done));
+  update.set("old_requests", static_cast<int64_t>(s.update.old_requests));
+  update.set("error", s.update_error);
+  object.set("update", std::move(update));
   std::printf("%s\n", write_json(object).c_str());
 }
 
@@ -90,16 +127,17 @@ int status_main(int argc, char** argv) {
               s.version.c_str(), duration_text(s.uptime_us).c_str(),
               s.ready ? "ready" : "not ready", s.clients, s.streams);
   Table table({"rank", "role", "host", "state", "slots used", "blocks used", "cached",
-               "quarantined", "queued", "running", "steps", "last beat"});
+               "quarantined", "queued", "running", "steps", "weights", "last beat"});
   for (const client::Worker& w : s.workers) {
     table.add({std::to_string(w.rank), w.role, w.host, w.alive ? "up" : "dead",
                w.slots ? of_total(w.slots - w.slots_free, w.slots) : "-",
                of_total(w.blocks - w.blocks_free, w.blocks), std::to_string(w.blocks_cached),
                std::to_string(w.blocks_quarantined), std::to_string(w.queued),
-               std::to_string(w.running), count_text(w.steps),
+               std::to_string(w.running), count_text(w.steps), weights_text(w),
                duration_text(w.beat_age_us) + " ago"});
   }
   std::printf("%s\n", table.text(may_colour(stdout)).c_str());
+  print_weights(s);
   print_counts("requests:", s.requests);
   print_counts("leases:  ", s.leases);
   print_counts("counters:", s.counters);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -79,6 +80,14 @@ struct Part {
   uint32_t choice = 0;
 };
 
+// A choice's tokens from `from_token` on come from this version of the weights, up to the choice's
+// next span.
+struct WeightsSpan {
+  uint64_t version = 0;
+  uint32_t from_token = 0;
+  uint32_t choice = 0;
+};
+
 struct Usage {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;
@@ -94,6 +103,8 @@ struct Usage {
   uint32_t attempts = 0;  // retries after lost workers
   uint64_t weights_version = 0;
   bool exact = true;
+  std::vector<WeightsSpan> weights;
+  uint64_t prompt_weights = 0;  // of the prompt's log-probabilities; 0: none asked
 };
 
 struct Choice {
@@ -144,8 +155,32 @@ struct Worker {
   uint32_t running = 0;
   uint64_t steps = 0;
   int64_t beat_age_us = 0;
-  std::vector<Count> counters;  // since its life began: pack fill, idle slots, overshoot, ...
-  uint32_t blocks_cached = 0;   // by prefix caches; those that nobody uses count as free
+  std::vector<Count> counters;    // since its life began: pack fill, idle slots, overshoot, ...
+  uint32_t blocks_cached = 0;     // by prefix caches; those that nobody uses count as free
+  std::vector<uint64_t> weights;  // versions that requests may run on there
+  std::string weights_trouble;    // why it has not the current one
+};
+
+// Other weights for the model that is served.
+struct WeightsUpdate {
+  std::string path = {};           // absolute, the same on every host with a worker
+  std::string sha256 = {};         // of the file; empty: not compared
+  uint64_t version = 0;            // greater than the served one; 0: the next
+  std::string policy = "finish";   // for running requests: finish, continue or abort
+  bool dry_run = false;            // prepare everywhere, change nothing
+  bool wait_retired = false;       // return when the old weights are gone, not when committed
+  int64_t prepare_timeout_ms = 0;  // 0: the server's
+};
+
+// How far an update is, or how it ended.
+struct UpdateProgress {
+  std::string phase;  // preparing, committing, retiring, idle (over), failed
+  uint64_t version = 0;
+  uint64_t digest = 0;  // of the weights' bytes
+  uint32_t workers = 0;
+  uint32_t workers_done = 0;
+  uint64_t old_requests = 0;  // still running on the old weights
+  int64_t prepare_us = 0;
 };
 
 struct Status {
@@ -156,9 +191,12 @@ struct Status {
   uint32_t clients = 0;
   uint32_t streams = 0;
   std::vector<Worker> workers;
-  std::vector<Count> requests;  // per ledger state
-  std::vector<Count> leases;    // per lease state
-  std::vector<Count> counters;  // since start
+  std::vector<Count> requests;   // per ledger state
+  std::vector<Count> leases;     // per lease state
+  std::vector<Count> counters;   // since start
+  uint64_t weights_version = 0;  // that new requests run on
+  UpdateProgress update;         // the one that runs, or ran last
+  std::string update_error;      // why it failed
 };
 
 struct Options {
@@ -246,6 +284,12 @@ class Client {
   Outcome<Group> submit_all(std::vector<Request> requests, const GroupOptions& options = {});
   // Waits for the answer.
   Outcome<Status> status(int64_t timeout_ms = 5000);
+  // Waits until the new weights are served (see WeightsUpdate::wait_retired), or fails with why
+  // nothing has changed. `progress` is called meanwhile, on the calling thread. After `timeout_ms`
+  // (-1: never) it gives up waiting; the update goes on.
+  using Progress = std::function<void(const UpdateProgress&)>;
+  Outcome<UpdateProgress> update_weights(const WeightsUpdate& update, const Progress& progress = {},
+                                         int64_t timeout_ms = -1);
 
  private:
   explicit Client(std::shared_ptr<Connection> connection);

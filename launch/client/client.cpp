@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <random>
 #include <utility>
 
 #include "launch/client/connection.h"
@@ -37,6 +38,31 @@ Submit submit_of(const Request& request) {
   s.group = request.group;
   s.stream = request.stream;
   return s;
+}
+
+UpdateProgress progress_of(const UpdateReport& report) {
+  return {.phase = phase_name(report.phase),
+          .version = report.version,
+          .digest = report.digest,
+          .workers = report.workers,
+          .workers_done = report.workers_done,
+          .old_requests = report.old_requests,
+          .prepare_us = report.prepare_us};
+}
+
+std::optional<WeightsPolicy> policy_of(const std::string& name) {
+  for (const auto policy : {WeightsPolicy::finish, WeightsPolicy::resume, WeightsPolicy::abort}) {
+    if (name == policy_name(policy)) return policy;
+  }
+  return std::nullopt;
+}
+
+// Names one ask among all that any client ever makes.
+std::string mint_token() {
+  std::random_device device;
+  std::string token;
+  for (int i = 0; i < 4; ++i) token += std::to_string(device()) + (i < 3 ? "-" : "");
+  return token;
 }
 
 void append(std::vector<Count>& target, const std::vector<NamedCount>& source) {
@@ -153,7 +179,52 @@ Outcome<Status> Client::status(int64_t timeout_ms) {
   append(status.leases, reply.cluster.leases);
   append(status.counters, reply.cluster.counters);
   append(status.counters, reply.counters);
+  status.weights_version = reply.cluster.weights_version;
+  status.update = progress_of(reply.cluster.update);
+  status.update_error = reply.cluster.update.refusal.text;
   return {std::move(status), {}};
+}
+
+Outcome<UpdateProgress> Client::update_weights(const WeightsUpdate& update,
+                                               const Progress& progress, int64_t timeout_ms) {
+  const std::optional<WeightsPolicy> policy = policy_of(update.policy);
+  if (!policy) {
+    return {std::nullopt,
+            {"invalid_argument",
+             "the policy is '" + update.policy + "'; expected finish, continue or abort", 0}};
+  }
+  UpdateWeights ask;
+  ask.token = mint_token();
+  ask.source = {update.path, update.sha256};
+  ask.version = update.version;
+  ask.policy = *policy;
+  ask.dry_run = update.dry_run;
+  ask.wait_retired = update.wait_retired;
+  ask.timeout_ms = update.prepare_timeout_ms;
+  const uint64_t number = connection_->begin_update(ask);
+  const auto start = std::chrono::steady_clock::now();
+  Outcome<UpdateProgress> outcome;
+  for (;;) {
+    const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(
+                            std::chrono::steady_clock::now() - start)
+                            .count();
+    const int64_t left = timeout_ms < 0 ? -1 : std::max<int64_t>(timeout_ms - passed, 0);
+    const std::optional<UpdateReport> report =
+        connection_->next_report(number, left, outcome.error);
+    if (!report) break;
+    if (report->last && report->phase == UpdatePhase::failed) {
+      const Refusal& refusal = report->refusal;
+      outcome.error = {error_name(refusal.code), refusal.text, refusal.retry_after_ms};
+      break;
+    }
+    if (report->last) {
+      outcome.value = progress_of(*report);
+      break;
+    }
+    if (progress) progress(progress_of(*report));
+  }
+  connection_->end_update(number);
+  return outcome;
 }
 
 }  // namespace baton::client

@@ -184,6 +184,15 @@ bool Connection::status(StatusReply& reply, int64_t timeout_ms) {
   return true;
 }
 
+uint64_t Connection::begin_update(const UpdateWeights& ask) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t correlation = next_correlation_++;
+  updates_[correlation].ask = ask;
+  queue(ask, correlation);
+  zmq_send(wake_out_, "", 0, ZMQ_DONTWAIT);
+  return correlation;
+}
+
 void Connection::serve() {
   while (true) {
     std::array<zmq_pollitem_t, 3> items{
@@ -299,6 +308,14 @@ void Connection::on_message(const std::string& header, const std::string& body) 
         replies_[envelope->correlation] = std::move(m);
         changed_.notify_all();
       });
+    case MsgKind::update_report:
+      return with(static_cast<UpdateReport*>(nullptr), [&](UpdateReport& m) {
+        const std::lock_guard lock(mutex_);
+        const auto update = updates_.find(envelope->correlation);
+        if (update == updates_.end() || update->second.ask.token != m.token) return;
+        update->second.reports.push_back(std::move(m));
+        changed_.notify_all();
+      });
     default: return;  // beats and kinds of a newer server
   }
 }
@@ -314,6 +331,7 @@ void Connection::on_model(const ModelReply& reply) {
       ready_ = true;
     }
     for (const uint64_t question : questions_) queue(StatusQuery{}, question);
+    for (const auto& [correlation, update] : updates_) queue(update.ask, correlation);
     changed_.notify_all();
   }
   for (const auto& [id, job] : all_jobs()) resume(id, job, same_session);
@@ -430,6 +448,11 @@ void Connection::on_refused(const ClientRefused& refused) {
 
 // An answer to a malformed message names no job: it concerns those that were not accepted yet.
 void Connection::fail_all(const Error& error, bool unaccepted_only) {
+  if (!unaccepted_only) {
+    const std::lock_guard lock(mutex_);
+    for (auto& [correlation, update] : updates_) update.lost = error;
+    changed_.notify_all();
+  }
   for (const auto& [id, job] : all_jobs()) {
     const std::lock_guard job_lock(job->mutex);
     if (unaccepted_only && job->accepted) continue;

@@ -64,6 +64,11 @@ class Connection {
   bool status(StatusReply& reply, int64_t timeout_ms);
   // Jobs that have ended so far; waits until there are more than `seen` or time is up.
   uint64_t wait_ended(uint64_t seen, int64_t timeout_ms);
+  // Asks, and asks again after a reconnect, until end_update().
+  uint64_t begin_update(const UpdateWeights& ask);
+  // The next report; nothing within the timeout, or when the connection is given up (`error`).
+  std::optional<UpdateReport> next_report(uint64_t update, int64_t timeout_ms, Error& error);
+  void end_update(uint64_t update);
 
  private:
   void serve();
@@ -102,6 +107,12 @@ class Connection {
   std::set<uint64_t> cancelled_;                           // of these jobs
   std::set<uint64_t> questions_;  // correlations of status queries without an answer
   std::map<uint64_t, StatusReply> replies_;
+  struct Update {
+    UpdateWeights ask;
+    std::deque<UpdateReport> reports;
+    std::optional<Error> lost;  // the connection was given up
+  };
+  std::map<uint64_t, Update> updates_;  // by correlation
   uint64_t next_job_ = 1;
   uint64_t ended_ = 0;  // jobs
   uint64_t next_correlation_ = 1;

@@ -5,6 +5,15 @@
 namespace baton::client {
 namespace {
 
+std::vector<WeightsSpan> spans_of(const std::vector<baton::WeightsSpan>& all) {
+  std::vector<WeightsSpan> spans;
+  spans.reserve(all.size());
+  for (const baton::WeightsSpan& span : all) {
+    spans.push_back({span.version, span.from_token, span.choice});
+  }
+  return spans;
+}
+
 Usage usage_of(const ClientDone& done) {
   const baton::Usage& u = done.usage;
   return {.prompt_tokens = u.prompt_tokens,
@@ -20,7 +29,9 @@ Usage usage_of(const ClientDone& done) {
           .decode_rank = u.decode_rank,
           .attempts = u.attempts,
           .weights_version = u.weights_version,
-          .exact = u.exact};
+          .exact = u.exact,
+          .weights = spans_of(u.weights),
+          .prompt_weights = u.prompt_weights};
 }
 
 const char* finish_name(Finish finish) {

@@ -27,6 +27,7 @@ std::string client_fault(MsgKind kind, const std::string& body, const Limits& li
   if (kind == MsgKind::client_beat) return fault_of<ClientBeat>(body, limits);
   if (kind == MsgKind::client_hello) return fault_of<ClientHello>(body, limits);
   if (kind == MsgKind::status_query) return fault_of<StatusQuery>(body, limits);
+  if (kind == MsgKind::update_weights) return fault_of<UpdateWeights>(body, limits);
   if (kind == MsgKind::model_query) return fault_of<ModelQuery>(body, limits);
   return std::string("clients do not send ") + msg_kind_name(kind);
 }
@@ -132,6 +133,14 @@ void ClientListener::receive(ZmqFrames frames, int fd) {
   if (!envelope.ok()) return refuse(number, connection, envelope.error().text);
   const std::string fault = client_fault(envelope->kind, frames[2], options_.limits);
   if (!fault.empty()) return refuse(number, connection, fault);
+  const bool admin = envelope->kind == MsgKind::update_weights;
+  if (admin && !options_.allow_admin && !is_loopback(options_.endpoint)) {
+    return refuse_update(number, *envelope, frames[2],
+                         {ErrorCode::unsupported,
+                          "weights are updated over loopback endpoints only; start the server "
+                          "with --allow-admin to take it from other hosts",
+                          0});
+  }
   forward(number, std::move(*envelope), std::move(frames[2]));
 }
 
@@ -143,18 +152,34 @@ void ClientListener::forward(uint32_t number, Envelope envelope, std::string bod
   mail.envelope.request = {};
   mail.envelope.epoch = {};
   mail.body = body;
-  if (mail.envelope.kind != MsgKind::submit) {
-    node_.post(std::move(mail));
-    return;
-  }
-  if (node_.post(std::move(mail)) == Pushed::accepted) return;
+  const Envelope sent = mail.envelope;
+  const bool accepted = node_.post(std::move(mail)) == Pushed::accepted;
+  if (accepted || (sent.kind != MsgKind::submit && sent.kind != MsgKind::update_weights)) return;
+  const Refusal full{ErrorCode::busy, "the gateway's queue is full",
+                     options_.limits.retry_after_us / kMillisecond};
+  if (sent.kind == MsgKind::update_weights) return refuse_update(number, sent, body, full);
   const Result<Submit> submit = decode_body<Submit>(body, options_.limits);
-  const int64_t later = options_.limits.retry_after_us / kMillisecond;
-  ClientRefused refused{submit->job, {ErrorCode::busy, "the gateway's queue is full", later}};
+  const ClientRefused refused{submit->job, full};
   Mail answer;
   answer.envelope.kind = ClientRefused::kind;
   answer.envelope.to = ActorId{kClientRank, number, 1};
   answer.body = encode_body(refused);
+  deliver(answer);
+}
+
+void ClientListener::refuse_update(uint32_t number, const Envelope& envelope,
+                                   const std::string& body, const Refusal& refusal) {
+  const Result<UpdateWeights> ask = decode_body<UpdateWeights>(body, options_.limits);
+  UpdateReport report;
+  report.token = ask->token;
+  report.last = true;
+  report.phase = UpdatePhase::failed;
+  report.refusal = refusal;
+  Mail answer;
+  answer.envelope.kind = UpdateReport::kind;
+  answer.envelope.to = ActorId{kClientRank, number, 1};
+  answer.envelope.correlation = envelope.correlation;
+  answer.body = encode_body(report);
   deliver(answer);
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "actors/protocol/common.h"
 #include "runtime/actor/message.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/result.h"
@@ -14,8 +15,9 @@
 namespace baton {
 
 struct ListenerOptions {
-  std::string endpoint;   // tcp://HOST:PORT; port * takes a free one
-  bool insecure = false;  // allow an address that other hosts reach
+  std::string endpoint;      // tcp://HOST:PORT; port * takes a free one
+  bool insecure = false;     // allow an address that other hosts reach
+  bool allow_admin = false;  // calls that change the server, also on such an address
   ActorId gateway{0, kGatewaySlot, kAnyIncarnation};
   Limits limits;
   size_t bad_frames_max = 100;  // per connection and minute; then it is no longer listened to
@@ -60,6 +62,8 @@ class ClientListener {
   void receive(ZmqFrames frames, int fd);
   void forward(uint32_t number, Envelope envelope, std::string body);
   void refuse(uint32_t number, Connection& connection, const std::string& why);
+  void refuse_update(uint32_t number, const Envelope& envelope, const std::string& body,
+                     const Refusal& refusal);
   void lost(int fd);
   uint32_t number_of(const std::string& routing_id, int fd);
 

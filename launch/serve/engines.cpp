@@ -98,6 +98,7 @@ CpuEngineOptions engine_options(const OpenedModel& model, const ServeOptions& op
   engine.step_us_min = options.step_us_min;
   engine.step_tokens_max = static_cast<uint32_t>(options.limits.batched_tokens_max);
   engine.context_max = model.context_max;
+  engine.weight_sets_max = options.limits.weight_sets_max;
   return engine;
 }
 
@@ -113,9 +114,11 @@ Result<Engines> start_engines(const OpenedModel& model, const CorePlan& plan, co
   engines.compute = std::make_shared<Compute>(team);
   auto weights = LlamaWeights::load(model.file, *engines.compute, progress, of);
   if (!weights.ok()) return weights.error();
-  engines.weights = *weights;
-  for (const CpuEngineOptions& options : wanted) {
-    auto made = CpuEngine::create(engines.weights, engines.compute, options, post);
+  const auto loader =
+      std::make_shared<WeightsLoader>((*weights)->identity(), (*weights)->part().of);
+  for (CpuEngineOptions options : wanted) {
+    options.loader = loader;
+    auto made = CpuEngine::create(*weights, engines.compute, options, post);
     if (!made.ok()) return made.error();
     engines.engines.push_back(std::move(*made));
   }

@@ -49,7 +49,6 @@ CpuEngineOptions engine_options(const OpenedModel& model, const ServeOptions& op
 // take turns on the compute team.
 struct Engines {
   std::shared_ptr<Compute> compute;
-  std::shared_ptr<const LlamaWeights> weights;
   std::vector<std::unique_ptr<CpuEngine>> engines;  // in the order of `wanted`
 };
 // `progress` as LlamaWeights::load.

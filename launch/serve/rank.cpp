@@ -60,6 +60,7 @@ Result<void> Rank::add_control(const OpenedModel& model, std::shared_ptr<const M
   ListenerOptions listen;
   listen.endpoint = options_.client_endpoint;
   listen.insecure = options_.insecure;
+  listen.allow_admin = options_.allow_admin;
   listen.limits = options_.limits;
   auto listener = ClientListener::open(*node_, listen);
   if (!listener.ok()) return listener.error();

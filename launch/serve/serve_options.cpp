@@ -114,6 +114,8 @@ ServeFlags::ServeFlags()
   command_.option("--log-level", log_level_, "debug, info, warning or error");
   command_.option("--log-format", log_format_, "text or json");
   command_.flag("--insecure", insecure_, "Let clients of other hosts connect without encryption");
+  command_.flag("--allow-admin", allow_admin_,
+                "Take calls that change the server (update-weights) from other hosts too");
 }
 
 ServeFlags::~ServeFlags() = default;
@@ -194,6 +196,7 @@ Result<void> ServeFlags::read(ServeOptions& o) const {
   o.step_us_min = min_step_us_;
   o.seed = static_cast<uint64_t>(seed_);
   o.insecure = insecure_;
+  o.allow_admin = allow_admin_;
   o.log_level = log_level_;
   o.log_json = log_format_ == "json";
   o.limits.decode_slots = static_cast<size_t>(slots_);

@@ -37,6 +37,7 @@ struct ServeOptions {
   int64_t step_us_min = 0;        // a step takes at least so long
   uint64_t seed = 0;              // of the process's random numbers; 0: from the system
   bool insecure = false;          // clients may come from other hosts without CURVE
+  bool allow_admin = false;       // calls that change the server too, from other hosts
   std::string log_level;
   bool log_json = false;
   Limits limits;
@@ -68,7 +69,7 @@ class ServeFlags {
   int64_t slots_ = 32, step_tokens_ = 2048, prompts_per_pack_ = 16, queue_ = 1024, seed_ = 0;
   int64_t min_step_us_ = 0, prefill_chunk_ = 0;
   double drain_seconds_ = 30, pack_age_ms_ = 20;
-  bool insecure_ = false, no_prefix_cache_ = false;
+  bool insecure_ = false, no_prefix_cache_ = false, allow_admin_ = false;
 };
 
 // "512MiB", "2G", "1048576" in bytes; binary units. 0 for anything else.

@@ -12,11 +12,13 @@
 #include "launch/sim/checkers/stream_checker.h"
 #include "launch/sim/checkers/terminal_checker.h"
 #include "launch/sim/checkers/transfer_checker.h"
+#include "launch/sim/checkers/weights_checker.h"
 #include "launch/sim/findings.h"
 #include "launch/sim/sabotage_kit.h"
 #include "launch/sim/sim_client.h"
 #include "launch/sim/sim_cluster.h"
 #include "launch/sim/sim_options.h"
+#include "launch/sim/sim_updates.h"
 
 namespace baton {
 namespace {
@@ -61,6 +63,8 @@ class SimRun {
   SimCluster cluster_;
   World& world_;
   Chaos chaos_;
+  WeightsChecker weights_;
+  SimUpdates updates_;
   StreamChecker streams_;
   EpochChecker epochs_;
   LeaseChecker leases_;
@@ -78,7 +82,11 @@ SimRun::SimRun(const SimOptions& options)
       cluster_(options.seed, plan_of(options, kit_), hooks(options)),
       world_(cluster_.world()),
       chaos_(cluster_),
-      streams_(findings_, {cluster_.model(), &cluster_.tokenizer(), cluster_.plan().context_max}),
+      weights_(cluster_, findings_),
+      updates_(world_, cluster_.plan().updates,
+               [this](const std::string& text) { findings_.add("weights", text); }),
+      streams_(findings_, {cluster_.model(), &cluster_.tokenizer(), cluster_.plan().context_max},
+               weights_),
       epochs_(findings_),
       leases_(findings_),
       caches_(findings_),
@@ -103,6 +111,7 @@ SimClusterHooks SimRun::hooks(const SimOptions& options) {
 void SimRun::to_client(const Mail& mail) {
   world_.trace(mail);
   epochs_.sent(mail);
+  if (mail.envelope.to.slot == kOperatorSlot) return updates_.receive(mail);
   const uint32_t number = client_of_connection(mail.envelope.to.slot);
   for (const Mail& delivered : kit_.to_client(mail)) clients_.at(number - 1)->receive(delivered);
 }
@@ -120,6 +129,7 @@ void SimRun::watch() {
   world_.watch_posts([this](const Mail& mail) {
     leases_.posted(mail);
     caches_.posted(mail);
+    weights_.posted(mail);
     limits_.posted(mail);
     if (options_.calm) cancels_.posted(mail);
   });
@@ -189,6 +199,7 @@ SimReport SimRun::run() {
   cluster_.fabric().set_sabotage(kit_.fabric());
   watch();
   start_clients();
+  updates_.start(cluster_.plan().safety_us);
   chaos_.start();
   world_.advance(cluster_.plan().safety_us);
   chaos_.stop();
@@ -205,8 +216,18 @@ void SimRun::live() {
   if (!world_.run_until([this] { return cluster_.all_joined(); }, kSettleUs)) {
     findings_.add("liveness", "30 s after the last fault not every worker has joined");
   }
+  updates_.finish();
   if (!world_.run_until([this] { return all_finished(); }, kLiveUs)) {
     findings_.add("liveness", "180 s after the last fault some jobs have not ended");
+  }
+  const auto updated = [this] {
+    if (!updates_.finished()) return false;
+    const Scheduler* scheduler = cluster_.scheduler();
+    return scheduler != nullptr && scheduler->weights().previous() == 0 &&
+           scheduler->weights().phase() != UpdatePhase::preparing;
+  };
+  if (!world_.run_until(updated, kLiveUs)) {
+    findings_.add("liveness", "180 s after the last fault an update of the weights is not over");
   }
   SimClient& last = add_client();
   std::vector<Submit> jobs;
@@ -230,7 +251,8 @@ void SimRun::rest() {
 void SimRun::look_back() {
   for (const auto& client : clients_) {
     for (const auto& [number, job] : client->jobs()) {
-      check_terminal(job, {client->left(), options_.calm}, findings_);
+      check_terminal(job, {client->left(), options_.calm, cluster_.plan().updates.aborts},
+                     findings_);
       streams_.finished(job);
     }
   }
@@ -257,6 +279,9 @@ SimReport SimRun::report() const {
   report.stalls = chaos_.counts().stalls;
   report.cuts = chaos_.counts().cuts;
   report.stale = epochs_.stale();
+  report.updates = updates_.counts().asked;
+  report.updates_committed = weights_.committed().size() - 1;
+  report.updates_failed = updates_.counts().failed;
   if (const Scheduler* scheduler = cluster_.scheduler()) {
     report.migrations = scheduler->counters().migrations;
     report.preemptions = scheduler->counters().preemptions;

@@ -1,16 +1,20 @@
 #include "launch/sim/sabotage_kit.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "actors/protocol/decode.h"
 #include "actors/protocol/gateway.h"
 #include "actors/protocol/prefill.h"
+#include "actors/protocol/weights.h"
 #include "runtime/actor/engine.h"
 #include "runtime/actor/wire.h"
 #include "runtime/engine/fake_model.h"
 
 namespace baton {
 namespace {
+
+constexpr uint64_t kNoVersion = ~uint64_t{0};
 
 // Rewrites the message in a mail.
 template <Message M, class Change>
@@ -64,13 +68,16 @@ const char* sabotage_name(Sabotage sabotage) noexcept {
     case Sabotage::ignore_tenant: return "ignore-tenant";
     case Sabotage::overlong_hit: return "overlong-hit";
     case Sabotage::evict_in_use: return "evict-in-use";
+    case Sabotage::commit_unready: return "commit-unready";
+    case Sabotage::mix_weights: return "mix-weights";
+    case Sabotage::keep_weights: return "keep-weights";
   }
   return "unknown";
 }
 
 std::vector<Sabotage> all_sabotages() {
   std::vector<Sabotage> all;
-  for (int i = 1; i <= static_cast<int>(Sabotage::evict_in_use); ++i) {
+  for (int i = 1; i <= static_cast<int>(Sabotage::keep_weights); ++i) {
     all.push_back(static_cast<Sabotage>(i));
   }
   return all;
@@ -81,6 +88,11 @@ void SabotageKit::adjust(SwarmPlan& plan) const {
     plan.limits.queued_requests_max = 1;
     plan.scheduler_queue_extra = 100;
     plan.clients.think_us_max = 0;
+  }
+  if (sabotage_ == Sabotage::commit_unready || sabotage_ == Sabotage::mix_weights ||
+      sabotage_ == Sabotage::keep_weights) {
+    plan.updates = {400 * kMillisecond, 100 * kMillisecond, 0.5, false};
+    plan.clients.new_max = 60;
   }
   if (sabotage_ == Sabotage::skip_quarantine) {
     plan.chaos.fabric.slow = 0.5;
@@ -177,11 +189,38 @@ bool SabotageKit::hear_decode(Mail& mail) {
       if (!mine.empty()) last_names_ = std::move(mine);
     });
   }
+  const MsgKind kind = mail.envelope.kind;
+  if (sabotage_ == Sabotage::mix_weights && kind == MsgKind::reserve) {
+    rewrite<Reserve>(mail, [](Reserve& reserve) { reserve.weights_version = 0; });
+  }
+  if (sabotage_ == Sabotage::mix_weights && kind == MsgKind::adopt) {
+    rewrite<Adopt>(mail, [](Adopt& adopt) { adopt.weights_version = 0; });
+  }
+  if (sabotage_ == Sabotage::commit_unready && kind == MsgKind::weights_prepare) {
+    rewrite<WeightsPrepare>(mail, [this](WeightsPrepare& prepare) {
+      prepared_path_ = std::exchange(prepare.order.source.path, "/bad/");
+    });
+  }
+  if (sabotage_ == Sabotage::keep_weights && kind == MsgKind::weights_drop) {
+    rewrite<WeightsDrop>(mail, [this](WeightsDrop& drop) {
+      kept_version_ = std::exchange(drop.version, kNoVersion);
+    });
+  }
   if (sabotage_ != Sabotage::stop_decoding || mail.envelope.kind != MsgKind::step_done) return true;
   return ++count_ < 5;
 }
 
 bool SabotageKit::say_decode(Mail& mail) {
+  if (sabotage_ == Sabotage::keep_weights && mail.envelope.kind == MsgKind::weights_dropped) {
+    rewrite<WeightsDropped>(mail,
+                            [this](WeightsDropped& dropped) { dropped.version = kept_version_; });
+  }
+  if (sabotage_ == Sabotage::commit_unready && mail.envelope.kind == MsgKind::weights_failed) {
+    const Result<WeightsFailed> failed = decode_body<WeightsFailed>(mail.body, Limits{});
+    mail.envelope.kind = MsgKind::weights_ready;
+    mail.body = encode_body(
+        WeightsReady{failed->version, failed->ticket, fake_weights(prepared_path_), 0, 0, false});
+  }
   if (sabotage_ == Sabotage::lose_slot_freed && mail.envelope.kind == MsgKind::slot_freed) {
     return ++count_ % 2 == 0;
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,8 @@ class SabotageKit {
   std::vector<BlockId> last_reserved_;
   SlotLease last_freed_;
   std::vector<PrefixHash> last_names_;
+  std::string prepared_path_;
+  uint64_t kept_version_ = 0;
   uint64_t count_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launch/sim/sim_updates.h"
 #include "runtime/base/check.h"
 #include "runtime/layout/transfer.h"
 
@@ -149,6 +150,12 @@ FakeEngineOptions SimCluster::engine_options(SimHost& host, bool prefill, const 
     return world_.random().between(plan_.step_us_max / 10 + 1, plan_.step_us_max);
   };
   engine.change = hooks_.change_batch;
+  engine.open_weights = [rank = host.rank()](const WeightsSource& source) {
+    return open_sim_weights(source, rank);
+  };
+  engine.prepare_duration = [this] {
+    return world_.random().between(1, std::max<Micros>(plan_.updates.prepare_us_max, 1));
+  };
   engine.watch = [this, &mover](const Batch& batch) {
     if (hooks_.watch_step) hooks_.watch_step(*mover, batch);
   };
@@ -162,6 +169,7 @@ void SimCluster::boot_worker(SimHost& host, bool prefill) {
   }
   const SimMover*& here = movers_[{host.rank(), prefill ? kPrefillSlot : kDecodeSlot}];
   FakeEngine& engine = host.own<FakeEngine>(engine_options(host, prefill, here));
+  engines_[{host.rank(), prefill ? kPrefillSlot : kDecodeSlot}] = &engine;
   SimMover::Options moving;
   moving.pieces_max = pieces_max();
   SimMover& mover = host.own<SimMover>(fabric_, host, store_of(engine), moving);
@@ -217,6 +225,17 @@ const Decode* SimCluster::decode(uint32_t rank) const {
 
 const SimMover* SimCluster::decode_mover(uint32_t rank) const {
   return movers_.at({rank, kDecodeSlot});
+}
+
+const FakeEngine* SimCluster::engine(ActorId worker) const {
+  if (!living(worker.rank, worker.slot)) return nullptr;
+  const SimHost& host = world_.host(worker.rank);
+  if (host.supervisor().incarnation(worker.slot) != worker.incarnation) return nullptr;
+  return engines_.at({worker.rank, worker.slot});
+}
+
+ActorId SimCluster::life(uint32_t rank, uint32_t slot) const {
+  return {rank, slot, world_.host(rank).supervisor().incarnation(slot)};
 }
 
 bool SimCluster::all_joined() const {

@@ -62,6 +62,9 @@ class SimCluster {
   const Prefill* prefill(uint32_t rank) const;
   const Decode* decode(uint32_t rank) const;
   const SimMover* decode_mover(uint32_t rank) const;  // precondition: decode(rank)
+  // The engine of one life of a worker; null if that is over.
+  const FakeEngine* engine(ActorId worker) const;
+  ActorId life(uint32_t rank, uint32_t slot) const;  // the present one; precondition: it is up
 
   // Of the pool of an instance.
   uint32_t blocks_at(uint32_t rank, bool prefill) const {
@@ -96,6 +99,7 @@ class SimCluster {
   // The actor that the factory of each place made last; alive while its place is.
   std::map<std::pair<uint32_t, uint32_t>, const Actor*> actors_;
   std::map<std::pair<uint32_t, uint32_t>, const SimMover*> movers_;
+  std::map<std::pair<uint32_t, uint32_t>, const FakeEngine*> engines_;
 };
 
 }  // namespace baton

@@ -44,7 +44,7 @@ std::optional<Sabotage> find_sabotage(const std::string& name) {
 struct Totals {
   uint64_t seeds = 0, failed = 0, jobs = 0, done = 0, refused = 0, tokens = 0, migrations = 0;
   uint64_t preemptions = 0, crashes = 0, restarts = 0, stalls = 0, cuts = 0, stale = 0;
-  uint64_t corrupt = 0, deliveries = 0;
+  uint64_t corrupt = 0, deliveries = 0, updates = 0, updates_committed = 0;
   Micros virtual_us = 0;
 
   void add(const SimReport& r) {
@@ -63,6 +63,8 @@ struct Totals {
     stale += r.stale;
     corrupt += r.corrupt;
     deliveries += r.deliveries;
+    updates += r.updates;
+    updates_committed += r.updates_committed;
     virtual_us += r.virtual_us;
   }
 };
@@ -83,10 +85,11 @@ void print_totals(const Totals& t, double seconds) {
       "{} seeds, {} failed; {:.1f} s, {:.0f} s of virtual time, {} messages\n"
       "  clients   {} jobs: {} done, {} refused, cancelled or given up; {} tokens checked\n"
       "  faults    {} process crashes, {} actor failures, {} stalls, {} cuts, {} corrupt pieces\n"
-      "  recovery  {} migrations, {} preemptions, {} stale messages fenced off\n",
+      "  recovery  {} migrations, {} preemptions, {} stale messages fenced off\n"
+      "  weights   {} updates asked for, {} committed\n",
       t.seeds, t.failed, seconds, static_cast<double>(t.virtual_us) / kSecond, t.deliveries, t.jobs,
       t.done, t.refused, t.tokens, t.crashes, t.restarts, t.stalls, t.cuts, t.corrupt, t.migrations,
-      t.preemptions, t.stale);
+      t.preemptions, t.stale, t.updates, t.updates_committed);
 }
 
 }  // namespace

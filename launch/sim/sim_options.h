@@ -38,15 +38,13 @@ enum class Sabotage : uint8_t {
   reverse_blocks,      // blocks of a transfer arrive in the wrong order
   lose_suffix,         // the last block of a transfer arrives empty
   wrong_element,       // KV is taken for another element type
-  stop_decoding,       // a decode actor beats but steps no more
-  overfill_queue,      // more requests are queued than the limit says
-  write_shared,        // a block that several sequences share is written without a copy
-  free_twice,          // a decode actor frees one choice's slot in the place of another's
-  mix_choices,         // tokens of two choices of a request change places
   wrong_cached_block,  // a prefix cache answers with the blocks of another prompt
   ignore_tenant,       // and as if all prompts were one tenant's
   overlong_hit,        // a decode actor says that it has more of a prompt than it can have
   evict_in_use,        // a step gets a block that another sequence still uses
+  commit_unready,      // a decode actor says that weights are ready which it could not read
+  mix_weights,   // a decode actor goes on with newer weights than the prompt was computed with
+  keep_weights,  // a decode actor never lets go of old weights, but says so
 };
 const char* sabotage_name(Sabotage sabotage) noexcept;
 // All of them, `none` excluded.
@@ -87,6 +85,9 @@ struct SimReport {
   uint64_t corrupt = 0;         // pieces whose digest was wrong
   uint64_t cache_hit = 0;       // positions that prefix caches had, in the last lives
   uint64_t local_prefills = 0;  // prompts that decode actors computed
+  uint64_t updates = 0;         // of the weights, asked for
+  uint64_t updates_committed = 0;
+  uint64_t updates_failed = 0;
 
   bool ok() const { return findings.empty(); }
 };

@@ -110,6 +110,17 @@ void draw_storm(SimRandom& random, SwarmPlan& plan) {
   plan.clients.think_us_max = 0;
 }
 
+UpdatePlan draw_updates(SimRandom& random) {
+  UpdatePlan updates;
+  const bool any = random.chance(0.4);
+  updates.prepare_us_max = random.between(1, random.chance(0.3) ? 5000 : 500) * kMillisecond;
+  const Micros gap = random.between(200, 3000) * kMillisecond;
+  updates.gap_us_max = any ? gap : 0;
+  updates.bad = some(random, 0.6);
+  updates.aborts = random.chance(0.3);
+  return updates;
+}
+
 }  // namespace
 
 SwarmPlan draw_plan(SimRandom& random, bool calm) {
@@ -151,6 +162,7 @@ SwarmPlan draw_plan(SimRandom& random, bool calm) {
     plan.chaos.stall_us_max = std::min(plan.chaos.stall_us_max, kSecond);
   }
   draw_layouts(random, plan);
+  plan.updates = draw_updates(random);
   return plan;
 }
 
@@ -163,14 +175,16 @@ std::string describe(const SwarmPlan& plan) {
       "second: "
       "cuts {:.2f} clogs {:.2f} crashes {:.2f} stalls {:.2f}/{:.2f} failures {:.2f} | cancel "
       "{:.2f} "
-      "disconnect {:.2f} | kv {} to {}",
+      "disconnect {:.2f} | kv {} to {} | updates every {} ms, bad {:.2f}{}",
       plan.alone ? "alone: " : "", plan.prefill_ranks, plan.prefill_blocks, plan.decode_ranks,
       plan.decode_blocks, plan.limits.decode_slots, plan.context_max, plan.clients.clients,
       plan.clients.jobs_each, plan.prefix_cache ? "on" : "off",
       static_cast<int>(plan.local_prefill.mode), plan.local_prefill.tokens, c.network.drop,
       c.network.duplicate, c.network.late, c.fabric.slow, c.fabric.fail, c.fabric.corrupt, c.cuts,
       c.clogs, c.crashes, c.stalls, c.control_stalls, c.actor_failures, plan.clients.cancel,
-      plan.clients.disconnect, describe(plan.prefill_layouts), describe(plan.decode_layouts));
+      plan.clients.disconnect, describe(plan.prefill_layouts), describe(plan.decode_layouts),
+      plan.updates.gap_us_max / 2 / kMillisecond, plan.updates.bad,
+      plan.updates.aborts ? ", some abort" : "");
 }
 
 }  // namespace baton

@@ -56,6 +56,14 @@ struct SwarmLayout {
   KvDtype dtype = KvDtype::f32;
 };
 
+// How the weights are updated meanwhile.
+struct UpdatePlan {
+  Micros gap_us_max = 0;      // between two asks; 0: there are none
+  Micros prepare_us_max = 0;  // of one worker
+  double bad = 0;             // chance that a file cannot be used
+  bool aborts = false;        // running requests may be ended
+};
+
 // One run of the simulator: the shape of the cluster and what happens to it.
 struct SwarmPlan {
   bool alone = false;  // gateway, scheduler, prefill and decode in one process
@@ -81,6 +89,7 @@ struct SwarmPlan {
   size_t scheduler_queue_extra = 0;  // beyond the limit: for a broken variant
   ChaosPlan chaos;
   ClientPlan clients;
+  UpdatePlan updates;
 };
 
 // Draws a run. Each kind of fault takes part in some runs only, so that one kind does not hide what

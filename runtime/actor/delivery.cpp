@@ -30,7 +30,8 @@ Delivery delivery_of(MsgKind kind) noexcept {
     case MsgKind::timer:
     case MsgKind::step_done:
     case MsgKind::kv_sent:
-    case MsgKind::kv_received: return kControl;
+    case MsgKind::kv_received:
+    case MsgKind::weights_prepared: return kControl;
     case MsgKind::cancel: return kControlAsked;
     case MsgKind::admit:
     case MsgKind::reserve:
@@ -42,6 +43,8 @@ Delivery delivery_of(MsgKind kind) noexcept {
     case MsgKind::model_query:
     case MsgKind::client_hello:
     case MsgKind::client_bad_frame: return kFromClient;
+    // From a client and then from its gateway.
+    case MsgKind::update_weights: return kNewWork;
     case MsgKind::register_worker:
     case MsgKind::connect:
     case MsgKind::freeze:
@@ -85,6 +88,15 @@ Delivery delivery_of(MsgKind kind) noexcept {
     case MsgKind::tokens:
     case MsgKind::tokens_ack:
     case MsgKind::prompt_scores:
+    case MsgKind::update_report:
+    case MsgKind::weights_prepare:
+    case MsgKind::weights_ready:
+    case MsgKind::weights_failed:
+    case MsgKind::weights_commit:
+    case MsgKind::weights_committed:
+    case MsgKind::weights_abort:
+    case MsgKind::weights_drop:
+    case MsgKind::weights_dropped:
     case MsgKind::prepared: return kFact;
   }
   return kFact;

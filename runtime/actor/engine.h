@@ -8,6 +8,7 @@
 
 #include "runtime/actor/message.h"
 #include "runtime/actor/sampling.h"
+#include "runtime/actor/weights.h"
 #include "runtime/layout/geometry.h"
 #include "runtime/layout/placement.h"
 
@@ -43,7 +44,8 @@ struct Batch {
   StepId step;
   std::vector<BatchRow> rows;
   std::vector<BlockCopy> copies{};  // made before any row reads or writes
-  BATON_FIELDS(step, rows, copies)
+  uint64_t weights_version = 0;     // of all its rows; 0: the latest committed one
+  BATON_FIELDS(step, rows, copies, weights_version)
 };
 
 struct RowSample {
@@ -100,6 +102,18 @@ class Engine {
   virtual bool busy() const = 0;
   // Starts a batch; StepDone goes to `reply_to`. CHECKs that no batch is under way.
   virtual void submit(Batch batch, ActorId reply_to) = 0;
+
+  // ---- sets of weights (at most Limits::weight_sets_max in memory)
+  // Reads, checks and packs a set beside those that are there, off the steps' threads. Steps go on;
+  // WeightsPrepared goes to `reply_to`.
+  virtual void prepare_weights(const WeightsOrder& order, ActorId reply_to) = 0;
+  // Batches may name the version from now on. CHECKs that it is prepared.
+  virtual void commit_weights(uint64_t version) = 0;
+  // The set goes when the batch under way no longer needs it; a preparation ends and says nothing
+  // more. An unknown version is ignored; kUncommittedWeights means all that are not committed.
+  virtual void drop_weights(uint64_t version) = 0;
+  // Those that are prepared, by version.
+  virtual std::vector<WeightsInfo> weights() const = 0;
 
   // Identifies weights and numerics for Register: ranks that differ say exact: false.
   virtual uint64_t numerics_id() const = 0;

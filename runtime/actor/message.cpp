@@ -37,6 +37,8 @@ const char* msg_kind_name(MsgKind kind) noexcept {
     case MsgKind::model_reply: return "model_reply";
     case MsgKind::client_hello: return "client_hello";
     case MsgKind::client_bad_frame: return "client_bad_frame";
+    case MsgKind::update_weights: return "update_weights";
+    case MsgKind::update_report: return "update_report";
     case MsgKind::admit: return "admit";
     case MsgKind::admitted: return "admitted";
     case MsgKind::admit_refused: return "admit_refused";
@@ -70,11 +72,20 @@ const char* msg_kind_name(MsgKind kind) noexcept {
     case MsgKind::tokens_ack: return "tokens_ack";
     case MsgKind::resend: return "resend";
     case MsgKind::prompt_scores: return "prompt_scores";
+    case MsgKind::weights_prepare: return "weights_prepare";
+    case MsgKind::weights_ready: return "weights_ready";
+    case MsgKind::weights_failed: return "weights_failed";
+    case MsgKind::weights_commit: return "weights_commit";
+    case MsgKind::weights_committed: return "weights_committed";
+    case MsgKind::weights_abort: return "weights_abort";
+    case MsgKind::weights_drop: return "weights_drop";
+    case MsgKind::weights_dropped: return "weights_dropped";
     case MsgKind::timer: return "timer";
     case MsgKind::step_done: return "step_done";
     case MsgKind::kv_sent: return "kv_sent";
     case MsgKind::kv_received: return "kv_received";
     case MsgKind::prepared: return "prepared";
+    case MsgKind::weights_prepared: return "weights_prepared";
   }
   return nullptr;
 }

@@ -7,6 +7,7 @@
 #include "runtime/actor/actor_id.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/ids.h"
+#include "runtime/base/result.h"
 #include "runtime/base/time.h"
 
 namespace baton {
@@ -48,6 +49,8 @@ enum class MsgKind : uint16_t {
   model_reply = 33,
   client_hello = 34,
   client_bad_frame = 35,
+  update_weights = 36,
+  update_report = 37,
   // Gateway and scheduler
   admit = 40,
   admitted = 41,
@@ -86,17 +89,31 @@ enum class MsgKind : uint16_t {
   tokens_ack = 121,
   resend = 122,
   prompt_scores = 123,
+  // Scheduler and worker: weights
+  weights_prepare = 130,
+  weights_ready = 131,
+  weights_failed = 132,
+  weights_commit = 133,
+  weights_committed = 134,
+  weights_abort = 135,
+  weights_drop = 136,
+  weights_dropped = 137,
   // Completions and timers, within one rank
   timer = 200,
   step_done = 201,
   kv_sent = 202,
   kv_received = 203,
   prepared = 204,
+  weights_prepared = 205,
 };
 
 // True if `value` is one of the kinds above: what came from outside is checked before the cast.
 bool msg_kind_known(uint16_t value) noexcept;
 const char* msg_kind_name(MsgKind kind) noexcept;
+
+constexpr bool enum_valid(ErrorCode code) {
+  return code <= ErrorCode::internal;
+}
 
 // A message is a plain struct with its kind and its fields in wire order:
 //   struct Cancel { static constexpr MsgKind kind = MsgKind::cancel; ...; BATON_FIELDS(request) };

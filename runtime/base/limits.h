@@ -64,6 +64,10 @@ struct Limits {
   bool kv_digests = true;                    // pieces are digested before and after their way
   size_t quarantined_blocks_max = 4096;      // then the instance restarts
 
+  // Weights
+  size_t weight_sets_max = 2;                 // in memory at a time: the one in use and one more
+  Micros weights_prepare_us = 600 * kSecond;  // until every worker has read a new set
+
   // Results kept for a client that comes back (Fetch)
   size_t results_kept_max = 1024;
   size_t results_bytes_max = size_t{256} << 20;

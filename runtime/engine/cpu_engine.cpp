@@ -114,7 +114,8 @@ Result<uint64_t> CpuEngine::window_bytes(const ModelConfig& config, const CpuEng
 CpuEngine::CpuEngine(std::shared_ptr<const LlamaWeights> weights, std::shared_ptr<Compute> compute,
                      const CpuEngineOptions& options, const StepLimits& limits, Placement placement,
                      Post post)
-    : weights_(std::move(weights)),
+    : of_(weights->part().of),
+      model_hash_(weights->model_hash()),
       compute_(std::move(compute)),
       mode_(options.activations),
       step_us_min_(options.step_us_min),
@@ -125,7 +126,12 @@ CpuEngine::CpuEngine(std::shared_ptr<const LlamaWeights> weights, std::shared_pt
       placement_(std::move(placement)),
       group_(options.group),
       step_group_(options.group.get()),
-      rows_(limits, placement_.geometry(weights_->part().of.rank)) {
+      rows_(limits, placement_.geometry(of_.rank)),
+      sets_(options.weight_sets_max),
+      weights_(weights),
+      loader_(options.loader ? options.loader
+                             : std::make_shared<WeightsLoader>(weights->identity(), of_)) {
+  sets_.start(kFirstWeights, model_hash_, std::move(weights));
   samplers_.reserve(static_cast<std::size_t>(compute_->threads()));
   for (int i = 0; i < compute_->threads(); ++i) {
     samplers_.emplace_back(ops_, limits.vocabulary, limits.context_max);
@@ -168,16 +174,20 @@ Result<void> CpuEngine::allocate(const CpuEngineOptions& options) {
   forward.threads = compute_->threads();
   forward.limits = limits_;
   Result<std::unique_ptr<LlamaForward>> made =
-      LlamaForward::create(weights_, store(), buffers_, forward);
+      LlamaForward::create(*weights_, store(), buffers_, forward);
   if (!made) return made.error();
   forward_ = std::move(*made);
-  Result<std::unique_ptr<OutputHead>> head = OutputHead::create(weights_, buffers_, forward);
+  Result<std::unique_ptr<OutputHead>> head = OutputHead::create(*weights_, buffers_, forward);
   if (!head) return head.error();
   head_ = std::move(*head);
   return {};
 }
 
+// Nobody may be left who would call back: neither the loader, nor the compute thread.
 CpuEngine::~CpuEngine() {
+  leaving_ = true;
+  interests_.clear();
+  loader_->quiesce();
   compute_->run([this](Team&) {  // everything of ours that was posted before has run
     if (!channel_ || !leads() || step_group_.broken()) return;
     group_->close();
@@ -190,6 +200,7 @@ void CpuEngine::submit(Batch batch, ActorId reply_to) {
   CHECK(leads());
   batch_ = std::move(batch);
   reply_to_ = reply_to;
+  weights_ = set_of(batch_);
   busy_.store(true, std::memory_order_release);
   compute_->post([this](Team& team) {
     Mail mail;
@@ -200,6 +211,7 @@ void CpuEngine::submit(Batch batch, ActorId reply_to) {
     if (!compute_step(team, batch_)) return;  // and busy for ever: this instance is over
     if (step_us_min_ > 0) std::this_thread::sleep_until(end_min);
     mail.body = encode_body(done_);
+    weights_.reset();                               // dropped meanwhile, perhaps
     busy_.store(false, std::memory_order_release);  // first: who reads the mail may submit at once
     post_(std::move(mail));
   });
@@ -218,7 +230,7 @@ bool CpuEngine::compute_step(Team& team, const Batch& batch) {
   }
   failed_.assign(rows_.wanted().size(), 0);
   const bool good = compute_part(
-      team, batch.copies,
+      team, batch,
       [this](int thread, std::size_t index, std::span<const float> logits,
              const VocabSummary& summary) { consume(thread, index, logits, summary); });
   for (std::size_t i = 0; i < failed_.size(); ++i) {
@@ -232,13 +244,13 @@ bool CpuEngine::compute_step(Team& team, const Batch& batch) {
 }
 
 // The part of this rank in the step that rows_ holds.
-bool CpuEngine::compute_part(Team& team, std::span<const BlockCopy> copies,
-                             const OutputHead::Consumer& consumer) {
-  forward_->begin_step();
+bool CpuEngine::compute_part(Team& team, const Batch& batch, const OutputHead::Consumer& consumer) {
+  forward_->begin_step(*weights_);
+  head_->begin_step(*weights_);
   team.run([&](int thread, int n) {
     CHECK(fp_mode_is_set());
     const TeamMember me{team, thread, n, step_group_};
-    copy_blocks(copies, me);
+    copy_blocks(batch, me);
     forward_->run(rows_, me);
     if (!step_group_.broken()) head_->run(rows_, me, consumer);
   });
@@ -267,18 +279,24 @@ Result<bool> CpuEngine::obey(Team& team, const GroupCommand& command) {
       const Result<Batch> batch = decode_fields<Batch>(command.body);
       if (!batch) return batch.error();
       rows_.fill(*batch);
+      weights_ = set_of(*batch);
       // A broken group shows at the next command, with its reason.
-      compute_part(team, batch->copies, {});
+      compute_part(team, *batch, {});
+      weights_.reset();
       return true;
     }
+    case GroupOrder::prepare_weights:
+    case GroupOrder::commit_weights:
+    case GroupOrder::drop_weights:
+    case GroupOrder::report_weights: return obey_weights(command);
   }
   CHECK_MSG(false, "an order that receive() let through");
 }
 
 // Each thread copies its share of every block.
-void CpuEngine::copy_blocks(std::span<const BlockCopy> copies, const TeamMember& me) {
-  if (copies.empty()) return;
-  for (const BlockCopy& copy : copies) {
+void CpuEngine::copy_blocks(const Batch& batch, const TeamMember& me) {
+  if (batch.copies.empty()) return;
+  for (const BlockCopy& copy : batch.copies) {
     const std::span<const std::byte> source = store().block(copy.from);
     const Share mine = me.share_of(source.size());
     std::memcpy(store().block(copy.to).data() + mine.begin, source.data() + mine.begin,
@@ -312,7 +330,9 @@ void CpuEngine::warm_up_step(uint32_t rows, uint32_t tokens) {
     row.tokens.assign(tokens, 0);
     for (uint32_t b = geometry().blocks_for(tokens); b > 0; --b) row.blocks.push_back({used++});
   }
+  weights_ = set_of(batch);
   compute_->run([&](Team& team) { compute_step(team, batch); });
+  weights_.reset();
   for (const KvStore& store : stores_) {  // as if nothing had been there
     for (uint32_t b = 0; b < used; ++b) {
       const std::span<std::byte> block = store.block({b});

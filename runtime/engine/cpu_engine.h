@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -21,6 +23,8 @@
 #include "runtime/engine/output_head.h"
 #include "runtime/engine/sampler.h"
 #include "runtime/engine/step_rows.h"
+#include "runtime/engine/weight_sets.h"
+#include "runtime/engine/weights_loader.h"
 
 namespace baton {
 
@@ -29,6 +33,8 @@ struct CpuEngineOptions {
   KvDtype kv_dtype = KvDtype::bf16;  // default_kv_dtype(activations) is the usual one
   uint32_t block_tokens = 16;        // 16, 32 or 64
   uint64_t kv_cache_bytes = uint64_t{512} << 20;
+  std::shared_ptr<WeightsLoader> loader;  // of the process's engines; none: one of its own
+  size_t weight_sets_max = 2;
   uint32_t kv_blocks = 0;  // if not 0, instead of kv_cache_bytes
   uint32_t step_tokens_max = 2048;
   uint32_t context_max = 0;  // 0: what the model was trained for
@@ -95,7 +101,11 @@ class CpuEngine final : public Engine {
   bool busy() const override { return busy_.load(std::memory_order_acquire); }
   void submit(Batch batch, ActorId reply_to) override;
   uint64_t numerics_id() const override { return cpu_numerics_id(mode_, geometry().dtype); }
-  uint64_t model_hash() const override { return weights_->model_hash(); }
+  uint64_t model_hash() const override { return model_hash_; }
+  void prepare_weights(const WeightsOrder& order, ActorId reply_to) override;
+  void commit_weights(uint64_t version) override;
+  void drop_weights(uint64_t version) override;
+  std::vector<WeightsInfo> weights() const override;
 
  private:
   CpuEngine(std::shared_ptr<const LlamaWeights> weights, std::shared_ptr<Compute> compute,
@@ -104,21 +114,34 @@ class CpuEngine final : public Engine {
   Result<void> allocate(const CpuEngineOptions& options);
   Result<void> allocate_shared();
 
-  bool leads() const { return weights_->part().of.rank == 0; }
-  const KvStore& store() const { return stores_[weights_->part().of.rank]; }
+  bool leads() const { return of_.rank == 0; }
+  const KvStore& store() const { return stores_[of_.rank]; }
+  std::shared_ptr<const LlamaWeights> set_of(const Batch& batch) const;
 
   // Both return false when the group is broken: there are no results.
   bool compute_step(Team& team, const Batch& batch);
-  bool compute_part(Team& team, std::span<const BlockCopy> copies,
-                    const OutputHead::Consumer& consumer);
-  void copy_blocks(std::span<const BlockCopy> copies, const TeamMember& me);
+  bool compute_part(Team& team, const Batch& batch, const OutputHead::Consumer& consumer);
   Result<bool> obey(Team& team, const GroupCommand& command);
+  void copy_blocks(const Batch& batch, const TeamMember& me);
+
+  // ---- engine_weights.cpp
+  void start_loading(const WeightsOrder& order, ActorId reply_to);
+  void finish_preparing(const WeightsOrder& order, ActorId reply_to,
+                        const Result<WeightsLoader::Set>& set, int64_t took_us);
+  void tell(ActorId reply_to, const WeightsPrepared& prepared) const;
+  // First rank: says it to the others, when the steps before are done.
+  void order_group(GroupOrder order, std::string body);
+  // First rank, on the loader's thread: waits until every other rank has prepared its part, and
+  // puts the first failure among them into `prepared`.
+  void await_group(const WeightsOrder& order, ActorId reply_to, WeightsPrepared& prepared);
+  Result<bool> obey_weights(const GroupCommand& command);
   void consume(int thread, std::size_t index, std::span<const float> logits,
                const VocabSummary& summary);
   void warm_up_step(uint32_t rows, uint32_t tokens);
 
-  // Shared with the other engines of the process: see LlamaWeights::load and Compute.
-  std::shared_ptr<const LlamaWeights> weights_;
+  const PartOf of_;            // which rank this is
+  const uint64_t model_hash_;  // of the set that it started with
+  // Sets, loader and compute thread are shared with the other engines of the process.
   std::shared_ptr<Compute> compute_;
   const ActivationMode mode_;
   const int64_t step_us_min_;
@@ -138,12 +161,20 @@ class CpuEngine final : public Engine {
   std::unique_ptr<OutputHead> head_;
   std::vector<Sampler> samplers_;  // per thread
 
+  mutable std::mutex sets_mutex_;  // of the next three; preparations end on the loader's thread
+  WeightSets<LlamaWeights> sets_;
+  std::map<uint64_t, WeightsLoader::Interest> interests_;  // by version
+  std::map<uint64_t, WeightsPrepared> reports_;            // not the first rank: by ticket
+  std::atomic<bool> leaving_{false};
+
   std::atomic<bool> busy_{false};
-  Batch batch_;                     // under way; the compute thread's while busy
-  ActorId reply_to_;                // of it
-  const Batch* current_ = nullptr;  // the step that the team computes
-  StepDone done_;                   // its results
-  std::vector<uint8_t> failed_;     // per wanted logits: not finite
+  std::shared_ptr<const LlamaWeights> weights_;  // of the batch under way
+  Batch batch_;                                  // under way; the compute thread's while busy
+  ActorId reply_to_;                             // of it
+  const Batch* current_ = nullptr;               // the step that the team computes
+  StepDone done_;                                // its results
+  std::vector<uint8_t> failed_;                  // per wanted logits: not finite
+  std::shared_ptr<WeightsLoader> loader_;  // last: it goes first, and with it what it may call
 };
 
 }  // namespace baton

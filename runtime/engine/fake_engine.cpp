@@ -87,7 +87,8 @@ FakeEngine::FakeEngine(FakeEngineOptions options)
     : options_(std::move(options)),
       placement_(options_.placement.ranks.empty() ? whole_placement(options_.model)
                                                   : options_.placement),
-      geometry_(placement_.geometry(0)) {
+      geometry_(placement_.geometry(0)),
+      sets_(options_.weight_sets_max) {
   CHECK_MSG(placement_.shape == options_.model.shape, "the placement is of another model");
   CHECK(check_placement(placement_).ok());
   CHECK_MSG(placement_.shape.head_dim <= 8, "a lane of the fake model has 8 dims at most");
@@ -99,6 +100,7 @@ FakeEngine::FakeEngine(FakeEngineOptions options)
         {placement_.ranks[i], layout,
          std::vector<std::byte>(options_.block_count * layout.block_bytes(), std::byte{0xA5})});
   }
+  sets_.start(kFirstWeights, options_.model_hash, std::make_shared<Weights>(kFakeFirstWeights));
 }
 
 std::span<std::byte> FakeEngine::block_bytes(uint32_t rank, BlockId block) {
@@ -127,11 +129,13 @@ void FakeEngine::submit(Batch batch, ActorId reply_to) {
   check(batch);
   busy_ = true;
   const Micros took = options_.duration(batch);
-  options_.later(
-      took, [this, batch = std::move(batch), reply_to, took] { finish(batch, reply_to, took); });
+  const uint64_t weights = *sets_.of_batch(batch.weights_version);
+  options_.later(took, [this, batch = std::move(batch), weights, reply_to, took] {
+    finish(batch, weights, reply_to, took);
+  });
 }
 
-void FakeEngine::finish(const Batch& batch, ActorId reply_to, Micros took) {
+void FakeEngine::finish(const Batch& batch, uint64_t weights, ActorId reply_to, Micros took) {
   if (options_.watch) options_.watch(batch);
   StepDone done;
   done.step = batch.step;
@@ -142,21 +146,58 @@ void FakeEngine::finish(const Batch& batch, ActorId reply_to, Micros took) {
       std::memcpy(block_bytes(rank, copy.to).data(), source.data(), source.size());
     }
   }
-  for (const BatchRow& row : batch.rows) done.rows.push_back(compute(row));
+  for (const BatchRow& row : batch.rows) done.rows.push_back(compute(row, weights));
   busy_ = false;
+  tell(reply_to, StepDone::kind, encode_body(done));
+}
+
+void FakeEngine::tell(ActorId reply_to, MsgKind kind, std::string body) {
   Mail mail;
-  mail.envelope.kind = StepDone::kind;
+  mail.envelope.kind = kind;
   mail.envelope.from = reply_to;
   mail.envelope.to = reply_to;
-  mail.body = encode_body(done);
+  mail.body = std::move(body);
   options_.post(std::move(mail));
 }
 
-RowResult FakeEngine::compute(const BatchRow& row) {
+void FakeEngine::prepare_weights(const WeightsOrder& order, ActorId reply_to) {
+  if (const Result<void> begun = sets_.begin(order, reply_to); !begun.ok()) {
+    WeightsPrepared refused;
+    refused.version = order.version;
+    refused.ticket = order.ticket;
+    refused.code = begun.error().code;
+    refused.text = begun.error().text;
+    return tell(reply_to, WeightsPrepared::kind, encode_body(refused));
+  }
+  const Micros took = options_.prepare_duration ? options_.prepare_duration() : 0;
+  options_.later(took, [this, order, reply_to, took] { finish_preparing(order, reply_to, took); });
+}
+
+// The file is opened when the time is up, so that it may change meanwhile.
+void FakeEngine::finish_preparing(const WeightsOrder& order, ActorId reply_to, Micros took) {
+  WeightsPrepared prepared;
+  prepared.version = order.version;
+  prepared.ticket = order.ticket;
+  prepared.took_us = took;
+  const Result<uint64_t> opened = options_.open_weights ? options_.open_weights(order.source)
+                                                        : Result(fake_weights(order.source.path));
+  if (opened.ok()) {
+    if (!sets_.finish(order, reply_to, *opened, std::make_shared<Weights>(*opened))) return;
+    prepared.ok = true;
+    prepared.digest = *opened;
+  } else {
+    if (!sets_.fail(order, reply_to)) return;
+    prepared.code = opened.error().code;
+    prepared.text = opened.error().text;
+  }
+  tell(reply_to, WeightsPrepared::kind, encode_body(prepared));
+}
+
+RowResult FakeEngine::compute(const BatchRow& row, uint64_t weights) {
   RowResult result;
   result.key = row.key;
   const SamplingParams& sampling = row.sampling;
-  uint64_t digest = kFakeStart;
+  uint64_t digest = fake_start(weights);
   uint32_t position = 0;
   for (; position < row.position; ++position) digest = absorb(row, position, digest);
   for (TokenId token : row.tokens) {
@@ -167,7 +208,7 @@ RowResult FakeEngine::compute(const BatchRow& row) {
         result.prompt_top.push_back(best(digest, given, sampling.prompt_logprobs));
       }
     }
-    write(row, position, token);
+    write(row, position, token, weights);
     digest = absorb(row, position, digest);
     ++position;
   }
@@ -182,13 +223,13 @@ RowResult FakeEngine::compute(const BatchRow& row) {
   return result;
 }
 
-void FakeEngine::write(const BatchRow& row, uint32_t position, TokenId token) {
+void FakeEngine::write(const BatchRow& row, uint32_t position, TokenId token, uint64_t weights) {
   for (Rank& rank : ranks_) {
     for (uint32_t layer = rank.owned.layers.begin; layer < rank.owned.layers.end; ++layer) {
       for (bool value : {false, true}) {
         for (uint32_t head = rank.owned.heads.begin; head < rank.owned.heads.end; ++head) {
           write_lane(rank, row, position, layer, value, head,
-                     fake_lane(placement_.shape, token, position, layer, value, head));
+                     fake_lane(placement_.shape, token, position, layer, value, head, weights));
         }
       }
     }

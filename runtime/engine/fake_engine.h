@@ -8,6 +8,7 @@
 #include "kernels/kv_layout.h"
 #include "runtime/actor/engine.h"
 #include "runtime/engine/fake_model.h"
+#include "runtime/engine/weight_sets.h"
 
 namespace baton {
 
@@ -28,6 +29,10 @@ struct FakeEngineOptions {
   std::function<Micros(const Batch&)> duration;  // of a step
   std::function<void(const Batch&)> watch;       // before a step reads; may be empty
   std::function<void(Batch&)> change = {};       // of what is submitted; may be empty
+  // The digest of the weights that a source has, or what is wrong with it. Empty: fake_weights().
+  std::function<Result<uint64_t>(const WeightsSource&)> open_weights;
+  std::function<Micros()> prepare_duration;  // empty: at once, but by `later`
+  size_t weight_sets_max = 2;
 };
 
 // An Engine that computes the fake model on somebody else's clock, for the simulator and for tests
@@ -50,12 +55,19 @@ class FakeEngine final : public Engine {
   void submit(Batch batch, ActorId reply_to) override;
   uint64_t numerics_id() const override { return options_.numerics_id; }
   uint64_t model_hash() const override { return options_.model_hash; }
+  void prepare_weights(const WeightsOrder& order, ActorId reply_to) override;
+  void commit_weights(uint64_t version) override { sets_.commit(version); }
+  void drop_weights(uint64_t version) override { sets_.drop(version); }
+  std::vector<WeightsInfo> weights() const override { return sets_.list(); }
 
  private:
+  using Weights = uint64_t;  // what the fake model calls so
   void check(const Batch& batch) const;
-  void finish(const Batch& batch, ActorId reply_to, Micros took);
-  RowResult compute(const BatchRow& row);
-  void write(const BatchRow& row, uint32_t position, TokenId token);
+  void finish(const Batch& batch, uint64_t weights, ActorId reply_to, Micros took);
+  void finish_preparing(const WeightsOrder& order, ActorId reply_to, Micros took);
+  void tell(ActorId reply_to, MsgKind kind, std::string body);
+  RowResult compute(const BatchRow& row, uint64_t weights);
+  void write(const BatchRow& row, uint32_t position, TokenId token, uint64_t weights);
   uint64_t absorb(const BatchRow& row, uint32_t position, uint64_t digest);
 
   // The part of one rank.
@@ -73,6 +85,7 @@ class FakeEngine final : public Engine {
   const Placement placement_;
   const KvGeometry geometry_;  // of the first rank
   std::vector<Rank> ranks_;
+  WeightSets<Weights> sets_;
   bool busy_ = false;
 };
 

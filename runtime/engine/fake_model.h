@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "runtime/base/ids.h"
 #include "runtime/layout/box.h"
@@ -25,13 +26,22 @@ struct FakeModel {
 // What sampling depends on: a digest of the KV values of positions 0..p, in order.
 inline constexpr uint64_t kFakeStart = 0x6261746F6Eu;
 
+// Weights of the fake model are a number: it goes into every KV value and into every digest, so
+// that KV of other weights, or the next token by others, shows. Those of the start are zero.
+inline constexpr uint64_t kFakeFirstWeights = 0;
+uint64_t fake_weights(const std::string& path);  // of a file of this name; never zero
+constexpr uint64_t fake_start(uint64_t weights) {
+  return kFakeStart ^ weights;
+}
+
 // One (layer, k or v, head) of a position: a byte per dim is the element's value.
 uint64_t fake_lane(const KvShape& shape, TokenId token, uint32_t position, uint32_t layer,
-                   bool value, uint32_t head);
+                   bool value, uint32_t head, uint64_t weights = kFakeFirstWeights);
 // Takes a lane into the digest as it was found in a block.
 uint64_t fake_absorb(uint64_t digest, uint64_t lane);
 // Takes a whole position in, as it would be read from a correct block.
-uint64_t fake_step(const FakeModel& model, uint64_t digest, TokenId token, uint32_t position);
+uint64_t fake_step(const FakeModel& model, uint64_t digest, TokenId token, uint32_t position,
+                   uint64_t weights = kFakeFirstWeights);
 
 struct FakeSample {
   TokenId token = 0;

@@ -55,4 +55,28 @@ Result<GroupCommand> GroupChannel::receive() {
   }
 }
 
+Result<void> GroupChannel::reply(std::string_view body) {
+  const uint64_t size = body.size();
+  CHECK(size + sizeof size <= kReplyBytes);
+  CHECK(kHeadBytes + group_.size() * kReplyBytes <= kAreaBytes);
+  std::byte* const slot = area_ + kHeadBytes + group_.index() * kReplyBytes;
+  std::memcpy(slot, &size, sizeof size);
+  std::memcpy(slot + sizeof size, body.data(), size);
+  return group_.meet(Circle::all);
+}
+
+Result<std::vector<std::string>> GroupChannel::replies() {
+  if (Result<void> met = group_.meet(Circle::all); !met.ok()) return met.error();
+  std::vector<std::string> all;
+  for (uint32_t rank = 1; rank < group_.size(); ++rank) {
+    const std::byte* const slot = area_ + kHeadBytes + rank * kReplyBytes;
+    uint64_t size = 0;
+    std::memcpy(&size, slot, sizeof size);
+    CHECK(size + sizeof size <= kReplyBytes);
+    std::string& text = all.emplace_back(size, '\0');
+    std::memcpy(text.data(), slot + sizeof size, size);
+  }
+  return all;
+}
+
 }  // namespace baton

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/actor/collective.h"
 #include "runtime/actor/wire.h"
@@ -14,11 +15,15 @@ namespace baton {
 // What the first rank of an instance tells the others to do. `body` is what the kind needs; whoever
 // adds a kind adds its case to CpuEngine::obey.
 enum class GroupOrder : uint8_t {
-  leave = 0,  // the instance ends; no body
-  step = 1,   // compute your part of a Batch (msgpack)
+  leave = 0,            // the instance ends; no body
+  step = 1,             // compute your part of a Batch (msgpack)
+  prepare_weights = 2,  // a WeightsOrder: begin, and go on obeying
+  commit_weights = 3,   // a version
+  drop_weights = 4,     // a version
+  report_weights = 5,   // a WeightsOrder: reply how far it is
 };
 constexpr bool enum_valid(GroupOrder order) {
-  return order <= GroupOrder::step;
+  return order <= GroupOrder::report_weights;
 }
 
 struct GroupCommand {
@@ -39,6 +44,12 @@ class GroupChannel {
   Result<void> send(GroupOrder order, std::string_view body);
   // The others. Waits without a deadline. An order that this build does not know is an error.
   Result<GroupCommand> receive();
+
+  // After an order that asks for it: each of the others replies once, in at most kReplyBytes, and
+  // the first rank takes the replies of ranks 1, 2 and so on.
+  static constexpr std::size_t kReplyBytes = 4096;
+  Result<void> reply(std::string_view body);
+  Result<std::vector<std::string>> replies();
 
  private:
   struct Head;

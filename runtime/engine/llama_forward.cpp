@@ -39,9 +39,9 @@ Input first_rows(Input input, std::size_t rows) {
 
 }  // namespace
 
-LlamaForward::LlamaForward(std::shared_ptr<const LlamaWeights> weights, const KvStore& store,
-                           StepBuffers& buffers, const ForwardOptions& options)
-    : weights_(std::move(weights)),
+LlamaForward::LlamaForward(const LlamaWeights& weights, const KvStore& store, StepBuffers& buffers,
+                           const ForwardOptions& options)
+    : weights_(&weights),
       store_(store),
       buffers_(buffers),
       part_(weights_->part()),
@@ -65,11 +65,11 @@ LlamaForward::LlamaForward(std::shared_ptr<const LlamaWeights> weights, const Kv
       scratch_(static_cast<std::size_t>(options.threads)),
       next_item_(new std::atomic<std::size_t>[weights_->layers().size()]) {}
 
-Result<std::unique_ptr<LlamaForward>> LlamaForward::create(
-    std::shared_ptr<const LlamaWeights> weights, const KvStore& store, StepBuffers& buffers,
-    const ForwardOptions& options) {
-  std::unique_ptr<LlamaForward> forward(
-      new LlamaForward(std::move(weights), store, buffers, options));
+Result<std::unique_ptr<LlamaForward>> LlamaForward::create(const LlamaWeights& weights,
+                                                           const KvStore& store,
+                                                           StepBuffers& buffers,
+                                                           const ForwardOptions& options) {
+  std::unique_ptr<LlamaForward> forward(new LlamaForward(weights, store, buffers, options));
   Result<MappedMemory> memory = forward->allocate();
   if (!memory) return memory.error();
   forward->memory_ = std::move(*memory);
@@ -106,7 +106,8 @@ Result<MappedMemory> LlamaForward::allocate() {
   return memory;
 }
 
-void LlamaForward::begin_step() {
+void LlamaForward::begin_step(const LlamaWeights& weights) {
+  weights_ = &weights;
   for (std::size_t i = 0; i < weights_->layers().size(); ++i) {
     next_item_[i].store(0, std::memory_order_relaxed);
   }

@@ -38,19 +38,20 @@ struct ForwardOptions {
 // compute thread and its team, one step at a time.
 class LlamaForward {
  public:
-  static Result<std::unique_ptr<LlamaForward>> create(std::shared_ptr<const LlamaWeights> weights,
+  static Result<std::unique_ptr<LlamaForward>> create(const LlamaWeights& weights,
                                                       const KvStore& store, StepBuffers& buffers,
                                                       const ForwardOptions& options);
 
-  // Called by the leader of the team before it runs a step.
-  void begin_step();
+  // Called by the leader of the team before it runs a step with this set of weights, which has the
+  // sizes and the part of the one that the pass was made with and outlives the step.
+  void begin_step(const LlamaWeights& weights);
   // Called by every thread of the team; ends with a barrier. The residual stream behind the last
   // layer is in the buffers then, unless the group is broken.
   void run(const StepRows& step, const TeamMember& me);
 
  private:
-  LlamaForward(std::shared_ptr<const LlamaWeights> weights, const KvStore& store,
-               StepBuffers& buffers, const ForwardOptions& options);
+  LlamaForward(const LlamaWeights& weights, const KvStore& store, StepBuffers& buffers,
+               const ForwardOptions& options);
   Result<MappedMemory> allocate();
 
   // The steps of the pass, each by all threads. Those whose result others read end with a barrier.
@@ -73,10 +74,10 @@ class LlamaForward {
   void gate_up(const LlamaLayer& layer, const LinearInput& in, std::size_t row, std::size_t count,
                Share blocks, int thread);
 
-  std::shared_ptr<const LlamaWeights> weights_;
+  const LlamaWeights* weights_;  // of the present step
   const KvStore& store_;
   StepBuffers& buffers_;
-  const ModelPart& part_;
+  const ModelPart part_;  // of every set
   const Ops& ops_;
   const ActivationMode mode_;
   const int threads_;

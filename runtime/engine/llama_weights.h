@@ -11,8 +11,10 @@
 #include "runtime/engine/linear.h"
 #include "runtime/engine/mapped_memory.h"
 #include "runtime/engine/model_part.h"
+#include "runtime/engine/weight_plan.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/model_file.h"
+#include "runtime/model/same_model.h"
 
 namespace baton {
 
@@ -41,8 +43,17 @@ class LlamaWeights {
   static Result<std::shared_ptr<const LlamaWeights>> load(const ModelFile& file, Compute& compute,
                                                           const Progress& progress = {},
                                                           const PartOf& of = {});
+  // Reads, checks and packs the tensors on the calling thread, for a set that is to take the place
+  // of `served` while steps go on: everything that makes it fit (shapes, tokenizer, numbers that
+  // are finite) is checked, of the whole file, and nothing of it is read from a mapping.
+  // `cancelled` is asked between tensors. Errors besides: conflict (another model), corrupt (the
+  // file changed), cancelled.
+  static Result<std::shared_ptr<const LlamaWeights>> load_beside(
+      const ModelFile& file, const ModelIdentity& served, WeightPlans& plans,
+      const std::function<bool()>& cancelled, const PartOf& of = {});
 
-  const ModelConfig& config() const { return config_; }  // of the whole model
+  const ModelConfig& config() const { return identity_.config; }  // of the whole model
+  const ModelIdentity& identity() const { return identity_; }
   const ModelPart& part() const { return part_; }
   // (vocab_rows of the part, hidden); in the first stage.
   const PackedMatrix& embedding() const { return embedding_; }
@@ -52,12 +63,17 @@ class LlamaWeights {
   const PackedMatrix& output() const { return output_; }
   uint64_t model_hash() const { return model_hash_; }
   uint64_t bytes() const { return memory_.size(); }
+  // Of what was read: equal for equal tensors. 0 for a set that load() brought, which does not read
+  // a file twice; model_hash() stands for it then.
+  uint64_t digest() const { return digest_; }
+  // load_beside() found its plan among those it was given.
+  bool plan_reused() const { return plan_reused_; }
 
  private:
   class Loader;
   LlamaWeights() = default;
 
-  ModelConfig config_;
+  ModelIdentity identity_;
   ModelPart part_;
   MappedMemory memory_;  // all packed matrices
   PackedMatrix embedding_;
@@ -65,6 +81,8 @@ class LlamaWeights {
   std::vector<float> output_norm_;
   PackedMatrix output_;
   uint64_t model_hash_ = 0;
+  uint64_t digest_ = 0;
+  bool plan_reused_ = false;
 };
 
 }  // namespace baton

@@ -8,11 +8,11 @@
 
 namespace baton {
 
-OutputHead::OutputHead(std::shared_ptr<const LlamaWeights> weights, StepBuffers& buffers,
+OutputHead::OutputHead(const LlamaWeights& weights, StepBuffers& buffers,
                        const ForwardOptions& options)
-    : weights_(std::move(weights)),
+    : weights_(&weights),
       buffers_(buffers),
-      part_(weights_->part()),
+      part_(weights.part()),
       ops_(*options.ops),
       mode_(options.mode),
       hidden_(weights_->config().hidden),
@@ -20,10 +20,10 @@ OutputHead::OutputHead(std::shared_ptr<const LlamaWeights> weights, StepBuffers&
       vocab_tiles_((vocabulary_ + kVocabTile - 1) / kVocabTile),
       scratch_(static_cast<std::size_t>(options.threads)) {}
 
-Result<std::unique_ptr<OutputHead>> OutputHead::create(std::shared_ptr<const LlamaWeights> weights,
+Result<std::unique_ptr<OutputHead>> OutputHead::create(const LlamaWeights& weights,
                                                        StepBuffers& buffers,
                                                        const ForwardOptions& options) {
-  std::unique_ptr<OutputHead> head(new OutputHead(std::move(weights), buffers, options));
+  std::unique_ptr<OutputHead> head(new OutputHead(weights, buffers, options));
   Result<MappedMemory> memory = head->allocate();
   if (!memory) return memory.error();
   head->memory_ = std::move(*memory);

@@ -31,26 +31,27 @@ class OutputHead {
   using Consumer = std::function<void(int thread, std::size_t index, std::span<const float> logits,
                                       const VocabSummary& summary)>;
 
-  static Result<std::unique_ptr<OutputHead>> create(std::shared_ptr<const LlamaWeights> weights,
+  static Result<std::unique_ptr<OutputHead>> create(const LlamaWeights& weights,
                                                     StepBuffers& buffers,
                                                     const ForwardOptions& options);
 
+  // As LlamaForward::begin_step.
+  void begin_step(const LlamaWeights& weights) { weights_ = &weights; }
   // Called by every thread of the team, after LlamaForward::run. An empty consumer: this rank only
   // computes for the others.
   void run(const StepRows& step, const TeamMember& me, const Consumer& consumer);
 
  private:
-  OutputHead(std::shared_ptr<const LlamaWeights> weights, StepBuffers& buffers,
-             const ForwardOptions& options);
+  OutputHead(const LlamaWeights& weights, StepBuffers& buffers, const ForwardOptions& options);
   Result<MappedMemory> allocate();
 
   void norm(std::span<const WantedLogits> wanted, const TeamMember& me);
   void score(std::size_t rows, const TeamMember& me);
   VocabSummary summary(std::size_t row) const;
 
-  std::shared_ptr<const LlamaWeights> weights_;
+  const LlamaWeights* weights_;  // of the present step
   StepBuffers& buffers_;
-  const ModelPart& part_;
+  const ModelPart part_;  // of every set
   const Ops& ops_;
   const ActivationMode mode_;
   const std::size_t hidden_;

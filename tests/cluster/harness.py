@@ -69,11 +69,12 @@ def alive(pid):
 class Cluster:
     """`ranks` 1: one process; otherwise mpirun -np ranks. A context manager."""
 
-    def __init__(self, model, ranks=3, arguments=(), environment=None, launcher=None):
+    def __init__(self, model, ranks=3, arguments=(), environment=None, launcher=None,
+                 endpoint="tcp://127.0.0.1:*"):  # fmt: skip
         self._folder = tempfile.TemporaryDirectory(prefix="baton-test-")
         self._ready = Path(self._folder.name) / "ready"
         self._log = open(Path(self._folder.name) / "log", "wb+")
-        serve = [BATON, "serve", "--model", model, "--client-endpoint", "tcp://127.0.0.1:*",
+        serve = [BATON, "serve", "--model", model, "--client-endpoint", endpoint,
                  "--ready-file", str(self._ready), *arguments]
         if launcher is None:
             launcher = ["mpirun", "--enable-recovery", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]

@@ -33,9 +33,10 @@ const std::vector<Expectation>& expectations() {
       {Sabotage::mix_choices, {"stream"}},          {Sabotage::swap_heads, {"stream"}},
       {Sabotage::shift_layers, {"stream"}},         {Sabotage::reverse_blocks, {"stream"}},
       {Sabotage::lose_suffix, {"stream"}},          {Sabotage::wrong_element, {"stream"}},
-      {Sabotage::mix_choices, {"stream"}},          {Sabotage::wrong_cached_block, {"stream"}},
-      {Sabotage::ignore_tenant, {"cache"}},         {Sabotage::overlong_hit, {"cache"}},
-      {Sabotage::evict_in_use, {"lease"}},
+      {Sabotage::wrong_cached_block, {"stream"}},   {Sabotage::ignore_tenant, {"cache"}},
+      {Sabotage::overlong_hit, {"cache"}},          {Sabotage::evict_in_use, {"lease"}},
+      {Sabotage::commit_unready, {"weights"}},      {Sabotage::mix_weights, {"stream"}},
+      {Sabotage::keep_weights, {"rest"}},
   };
   return all;
 }

@@ -62,6 +62,8 @@ TEST_CASE("500 seeds: every promise holds under faults, and the cluster comes to
     sum.stale += report.stale;
     sum.cache_hit += report.cache_hit;
     sum.local_prefills += report.local_prefills;
+    sum.updates_committed += report.updates_committed;
+    sum.updates_failed += report.updates_failed;
   }
   // The faults are really there, and most jobs succeed all the same.
   CHECK(sum.done > sum.jobs / 2);
@@ -75,6 +77,8 @@ TEST_CASE("500 seeds: every promise holds under faults, and the cluster comes to
   CHECK(sum.cuts > 100);
   CHECK(sum.corrupt > 20);
   CHECK(sum.stale > 100);
+  CHECK(sum.updates_committed > 200);
+  CHECK(sum.updates_failed > 100);
 }
 
 TEST_CASE("in a cluster without faults no request fails but by its client's wish or a full queue") {

@@ -12,7 +12,9 @@ from .types import (
     Result,
     Status,
     TopToken,
+    UpdateProgress,
     Usage,
+    WeightsSpan,
     Worker,
 )
 
@@ -30,7 +32,9 @@ __all__ = [
     "Status",
     "Stream",
     "TopToken",
+    "UpdateProgress",
     "Usage",
+    "WeightsSpan",
     "Worker",
 ]
 __version__ = "0.1.0"

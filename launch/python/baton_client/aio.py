@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, AsyncIterator, List, Optional, Sequence
+from typing import Any, AsyncIterator, Callable, List, Optional, Sequence
 
 import zmq
 
 from .groups import Group
 from .session import Job, Session
 from .sockets import Connection
-from .types import BatonError, Finished, Model, Part, Request, Result, Status
+from .types import BatonError, Finished, Model, Part, Request, Result, Status, UpdateProgress
 
 
 class AsyncStream:
@@ -141,6 +141,39 @@ class AsyncClient:
             raise BatonError("unavailable", f"no status within {timeout} s", 1000)
         return status
 
+    async def update_weights(self, path: str, *, timeout: Optional[float] = None,
+                             progress: Optional[Callable[[UpdateProgress], None]] = None,
+                             **fields: Any) -> UpdateProgress:  # fmt: skip
+        """Serves the weights of `path` from now on: absolute, the same on every host with a worker.
+
+        Waits until they are committed (`wait_retired`: until the old ones are gone); raises
+        BatonError with the reason when nothing has changed. `policy` says what becomes of running
+        requests: finish (on the old weights), continue (on the new ones, recomputed) or abort.
+        `progress` is called with each UpdateProgress in between. Other fields: version, sha256,
+        dry_run, prepare_timeout (seconds).
+        """
+        update = self._session.update_weights(path, **fields)
+        self._connection.turn()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while True:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                try:
+                    await self._until(lambda: update.reports or update.outcome or update.error, left)
+                except asyncio.TimeoutError:
+                    text = f"the update did not end within {timeout} s; it goes on"
+                    raise BatonError("deadline_exceeded", text) from None
+                if update.reports:
+                    report = update.reports.popleft()
+                    if progress:
+                        progress(report)
+                elif update.outcome:
+                    return update.outcome
+                elif update.error:
+                    raise update.error
+        finally:
+            self._session.end_update(update)
+
     async def close(self) -> None:
         self._stopping = True
         self._woken.set()
@@ -148,7 +181,7 @@ class AsyncClient:
         self._connection.close()
         self._context.term()
 
-    async def _until(self, condition: Any, timeout: float) -> None:
+    async def _until(self, condition: Any, timeout: Optional[float]) -> None:
         async with self._news:
             await asyncio.wait_for(self._news.wait_for(condition), timeout)
 

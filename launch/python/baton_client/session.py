@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple
 
 from . import wire
-from .types import BatonError, Choice, Model, Part, Request, Result, Status
+from .types import BatonError, Choice, Model, Part, Request, Result, Status, UpdateProgress
 
 
 @dataclass
@@ -65,6 +66,17 @@ class Job:
         self.changed()
 
 
+@dataclass
+class Update:
+    """An update of the weights that was asked for; asked again after a reconnect."""
+
+    correlation: int
+    body: list
+    reports: Deque[UpdateProgress] = field(default_factory=deque)  # those that were not the last
+    outcome: Optional[UpdateProgress] = None
+    error: Optional[BatonError] = None
+
+
 class Session:
     """Jobs and their state over one or more connections. Not thread-safe.
 
@@ -83,6 +95,7 @@ class Session:
         self._outbox: Deque[wire.Frames] = deque()
         self._doubtful: List[Tuple[int, List]] = []
         self._questions: Set[int] = set()
+        self._updates: Dict[int, Update] = {}
         self._next_job = 1
         self._next_correlation = 1
         self._beats = 0
@@ -136,6 +149,20 @@ class Session:
         self._questions.discard(correlation)
         return self.statuses.pop(correlation, None)
 
+    def update_weights(self, path: str, version: int = 0, policy: str = "finish", sha256: str = "",
+                       dry_run: bool = False, wait_retired: bool = False,
+                       prepare_timeout: float = 0) -> Update:  # fmt: skip
+        body = wire.update_body(uuid.uuid4().hex, path, version, policy, sha256, dry_run,
+                                wait_retired, prepare_timeout)  # fmt: skip
+        update = Update(self._next_correlation, body)
+        self._next_correlation += 1
+        self._updates[update.correlation] = update
+        self._queue(wire.UPDATE_WEIGHTS, body, update.correlation)
+        return update
+
+    def end_update(self, update: Update) -> None:
+        self._updates.pop(update.correlation, None)
+
     def beat(self) -> None:
         self._beats += 1
         self._queue(wire.BEAT, [self._beats])
@@ -148,6 +175,8 @@ class Session:
         jobs, self.jobs = list(self.jobs.values()), {}
         for job in jobs:
             job.end(error=error)
+        for update in self._updates.values():
+            update.error = update.error or error
 
     def receive(self, parts: Sequence[bytes]) -> None:
         try:
@@ -178,6 +207,8 @@ class Session:
             self._resume(job, same_session)
         for correlation in sorted(self._questions):
             self._queue(wire.STATUS_QUERY, [False], correlation)
+        for update in self._updates.values():
+            self._queue(wire.UPDATE_WEIGHTS, update.body, update.correlation)
 
     def _resume(self, job: Job, same_session: bool) -> None:
         """What the server knows is fetched from where it stopped; the rest is sent again."""
@@ -243,10 +274,23 @@ class Session:
             self._questions.remove(correlation)
             self.statuses[correlation] = wire.status_of(body)
 
+    def _on_update_report(self, body: List, correlation: int) -> None:
+        update = self._updates.get(correlation)
+        if not update or body[0] != update.body[0] or update.outcome or update.error:
+            return
+        progress = wire.progress_of(body)
+        if not body[1]:
+            update.reports.append(progress)
+        elif progress.phase == "failed":
+            update.error = wire.error_of(body[9])
+        else:
+            update.outcome = progress
+
     _HANDLERS = {
         wire.MODEL_REPLY: _on_model,
         wire.ACCEPTED: _on_accepted,
         wire.TOKENS: _on_tokens,
         wire.DONE: _on_done,
         wire.STATUS_REPLY: _on_status,
+        wire.UPDATE_REPORT: _on_update_report,
     }

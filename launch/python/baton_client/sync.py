@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import zmq
 
 from .groups import Group
 from .session import Job, Session
 from .sockets import Connection
-from .types import BatonError, Finished, Model, Part, Request, Result, Status
+from .types import BatonError, Finished, Model, Part, Request, Result, Status, UpdateProgress
 
 
 class Stream:
@@ -136,6 +136,36 @@ class Client:
         if status is None:
             raise BatonError("unavailable", f"no status within {timeout} s", 1000)
         return status
+
+    def update_weights(self, path: str, *, timeout: Optional[float] = None,
+                       progress: Optional[Callable[[UpdateProgress], None]] = None,
+                       **fields: Any) -> UpdateProgress:  # fmt: skip
+        """Serves the weights of `path` from now on: absolute, the same on every host with a worker.
+
+        Waits until they are committed (`wait_retired`: until the old ones are gone); raises
+        BatonError with the reason when nothing has changed. `policy` says what becomes of running
+        requests: finish (on the old weights), continue (on the new ones, recomputed) or abort.
+        `progress` is called with each UpdateProgress in between. Other fields: version, sha256,
+        dry_run, prepare_timeout (seconds).
+        """
+        update = self._do(lambda session: session.update_weights(path, **fields))
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while True:
+                left = None if deadline is None else deadline - time.monotonic()
+                with self._changed:
+                    self._changed.wait_for(lambda: update.reports or update.outcome or update.error, left)
+                    report = update.reports.popleft() if update.reports else None
+                if report is not None:
+                    if progress:
+                        progress(report)
+                elif update.outcome:
+                    return update.outcome
+                else:
+                    text = f"the update did not end within {timeout} s; it goes on"
+                    raise update.error or BatonError("deadline_exceeded", text)
+        finally:
+            self._do(lambda session: session.end_update(update))
 
     def close(self) -> None:
         if self._stopping:

@@ -64,6 +64,14 @@ class Part:
     choice: int = 0
 
 
+class WeightsSpan(NamedTuple):
+    """Tokens from `from_token` on come from this version, up to the choice's next span."""
+
+    version: int
+    from_token: int
+    choice: int = 0
+
+
 @dataclass
 class Usage:
     prompt_tokens: int = 0
@@ -76,8 +84,10 @@ class Usage:
     prefill_rank: int = 0
     decode_rank: int = 0
     attempts: int = 0  # retries after lost workers
-    weights_version: int = 0
+    weights_version: int = 0  # of the last token
     exact: bool = True
+    weights: List[WeightsSpan] = field(default_factory=list)  # by choice, then token
+    prompt_weights: int = 0  # what the prompt's log-probabilities come from; 0: none asked
     ttft_us: int = 0  # arrival at the gateway to first token sent
     total_us: int = 0
 
@@ -160,6 +170,21 @@ class Worker:
     beat_age_us: int
     counters: Dict[str, int] = field(default_factory=dict)  # since its life began
     blocks_cached: int = 0
+    weights: List[int] = field(default_factory=list)  # versions that requests may run on there
+    weights_trouble: str = ""  # why it has not the current one
+
+
+@dataclass
+class UpdateProgress:
+    """How far an update of the weights is, or how it ended."""
+
+    phase: str  # preparing, committing, retiring, idle (over), failed
+    version: int
+    digest: int  # of the weights' bytes
+    workers: int
+    workers_done: int
+    old_requests: int  # still running on the old weights
+    prepare_us: int
 
 
 @dataclass
@@ -174,3 +199,6 @@ class Status:
     requests: Dict[str, int]
     leases: Dict[str, int]
     counters: Dict[str, int]
+    weights_version: int = 0  # that new requests run on
+    update: Optional[UpdateProgress] = None  # the one that runs, or ran last
+    update_error: str = ""  # why it failed

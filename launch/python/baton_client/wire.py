@@ -6,7 +6,10 @@ from typing import Any, List, Sequence, Tuple
 
 import msgpack
 
-from .types import BatonError, Choice, Model, Part, Request, Result, Status, TopToken, Usage, Worker
+from .types import (
+    BatonError, Choice, Model, Part, Request, Result, Status, TopToken, UpdateProgress, Usage,
+    WeightsSpan, Worker,
+)  # fmt: skip
 
 VERSION = 1
 NEVER = 2**63 - 1
@@ -16,6 +19,7 @@ GATEWAY = [0, 1, 0]
 SUBMIT, ACCEPTED, REFUSED, FETCH, ACK, CANCEL = 20, 21, 22, 23, 24, 25
 TOKENS, DONE, BEAT, STATUS_QUERY, STATUS_REPLY = 26, 27, 28, 30, 31
 MODEL_REPLY, HELLO, BAD_FRAME = 33, 34, 35
+UPDATE_WEIGHTS, UPDATE_REPORT = 36, 37
 
 ERROR_NAMES = (
     "ok", "invalid_argument", "not_found", "bad_frame", "bad_model", "unsupported",
@@ -24,6 +28,8 @@ ERROR_NAMES = (
 )  # fmt: skip
 FINISH_NAMES = ("none", "stop", "length", "cancelled", "error")
 ROLE_NAMES = ("prefill", "decode")
+POLICY_NAMES = ("finish", "continue", "abort")
+PHASE_NAMES = ("idle", "preparing", "committing", "retiring", "failed")
 
 Frames = List[bytes]
 
@@ -78,6 +84,8 @@ def part_of(body: Sequence[Any], known: int) -> Part:
 def result_of(body: Sequence[Any]) -> Result:
     choices = [Choice(c[0], c[1], tops(c[2]), c[3], FINISH_NAMES[c[4]]) for c in body[1]]
     usage = Usage(*body[5][:12], ttft_us=body[6], total_us=body[7])
+    usage.weights = [WeightsSpan(*span[:3]) for span in body[5][12]]
+    usage.prompt_weights = body[5][13]
     scores = [None, *body[3]] if body[3] else []
     return Result(
         prompt_ids=body[2],
@@ -101,13 +109,25 @@ def _worker(w: Sequence[Any]) -> Worker:
     return Worker(
         rank=w[0], role=ROLE_NAMES[w[2]], host=w[3], cores=w[4], alive=w[5], slots=slots,
         slots_free=w[7], blocks=blocks, blocks_free=w[8], blocks_quarantined=w[9], queued=w[10],
-        running=w[11], steps=w[12], beat_age_us=w[13],
-        counters=_counts(w[15]) if len(w) > 15 else {}, blocks_cached=w[16] if len(w) > 16 else 0,
+        running=w[11], steps=w[12], beat_age_us=w[13], counters=_counts(w[15]),
+        blocks_cached=w[16], weights=w[18], weights_trouble=w[19],
     )  # fmt: skip
 
 
+def update_body(token: str, path: str, version: int, policy: str, sha256: str, dry_run: bool,
+                wait_retired: bool, prepare_timeout: float) -> List[Any]:  # fmt: skip
+    if policy not in POLICY_NAMES:
+        raise BatonError("invalid_argument", f"the policy is {policy!r}; expected one of {POLICY_NAMES}")
+    timeout_ms = int(prepare_timeout * 1000)
+    return [token, [path, sha256], version, POLICY_NAMES.index(policy), dry_run, wait_retired, timeout_ms]
+
+
+def progress_of(report: Sequence[Any]) -> UpdateProgress:
+    return UpdateProgress(PHASE_NAMES[report[2]], *report[3:9])
+
+
 def status_of(body: Sequence[Any]) -> Status:
-    workers, requests, leases, counters = body[0][:4]
+    workers, requests, leases, counters, weights_version, update = body[0][:6]
     return Status(
         model=body[1],
         version=body[2],
@@ -119,4 +139,7 @@ def status_of(body: Sequence[Any]) -> Status:
         requests=_counts(requests),
         leases=_counts(leases),
         counters=_counts(counters) | _counts(body[7]),
+        weights_version=weights_version,
+        update=progress_of(update),
+        update_error=update[9][1],
     )

@@ -20,6 +20,10 @@ void look_at_control(const SimCluster& cluster, Unrest& unrest) {
   if (const Scheduler* scheduler = cluster.scheduler()) {
     unrest.expect("rows of the request ledger", scheduler->requests().size(), 0);
     unrest.expect("queued requests", scheduler->queued(), 0);
+    const UpdatePhase phase = scheduler->weights().phase();
+    const bool over = phase == UpdatePhase::idle || phase == UpdatePhase::failed;
+    unrest.expect("updates of the weights under way", over ? 0 : 1, 0);
+    unrest.expect("old weights that are kept", scheduler->weights().previous(), 0);
     const auto slots = scheduler->leases().slots_by_state();
     for (LeaseState state : {LeaseState::reserved, LeaseState::active, LeaseState::quarantined}) {
       unrest.expect(std::string("slots ") + lease_state_name(state),
@@ -32,6 +36,19 @@ void look_at_control(const SimCluster& cluster, Unrest& unrest) {
     unrest.expect("live streams of the gateway", gateway->live_requests(), 0);
   } else {
     unrest.missing("the gateway");
+  }
+}
+
+// A worker has the set that is served and no other.
+void look_at_weights(const SimCluster& cluster, ActorId worker, const std::string& name,
+                     Unrest& unrest) {
+  const Scheduler* scheduler = cluster.scheduler();
+  const FakeEngine* engine = cluster.engine(worker);
+  if (scheduler == nullptr || engine == nullptr) return;
+  const std::vector<WeightsInfo> sets = engine->weights();
+  unrest.expect("sets of weights of " + name, sets.size(), 1);
+  for (const WeightsInfo& set : sets) {
+    unrest.expect("weights version of " + name, set.version, scheduler->weights().current());
   }
 }
 
@@ -49,6 +66,7 @@ std::vector<std::string> unrest(const SimCluster& cluster) {
     }
     unrest.expect("free blocks of " + name, prefill->blocks_free(), cluster.blocks_at(rank, true));
     unrest.expect("jobs of " + name, prefill->jobs(), 0);
+    look_at_weights(cluster, cluster.life(rank, kPrefillSlot), name, unrest);
   }
   for (uint32_t rank : cluster.decode_ranks()) {
     const std::string name = "decode rank " + std::to_string(rank);
@@ -62,6 +80,7 @@ std::vector<std::string> unrest(const SimCluster& cluster) {
                   cluster.plan().limits.decode_slots);
     unrest.expect("reservations of " + name, decode->reservations(), 0);
     unrest.expect("kept streams of " + name, decode->streams(), 0);
+    look_at_weights(cluster, cluster.life(rank, kDecodeSlot), name, unrest);
     unrest.expect("blocks under transfer at " + name,
                   cluster.fabric().written_blocks(*cluster.decode_mover(rank)).size(), 0);
   }

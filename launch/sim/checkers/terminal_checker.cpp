@@ -5,14 +5,14 @@
 namespace baton {
 namespace {
 
-bool explained(const JobRecord& job, bool calm) {
+bool explained(const JobRecord& job, const TerminalContext& context) {
   switch (job.refusal.code) {
     case ErrorCode::cancelled: return job.cancelled || job.disconnected;
     case ErrorCode::deadline_exceeded: return job.submit.deadline_ms > 0;
     case ErrorCode::not_found: return job.disconnected;  // its result was not kept for so long
     case ErrorCode::busy: return !job.must_finish;
-    case ErrorCode::unavailable:
-    case ErrorCode::worker_lost: return !job.must_finish && !calm;
+    case ErrorCode::unavailable: return !job.must_finish && (!context.calm || context.aborts);
+    case ErrorCode::worker_lost: return !job.must_finish && !context.calm;
     case ErrorCode::ok:
     case ErrorCode::invalid_argument:
     case ErrorCode::bad_frame:
@@ -38,7 +38,7 @@ void check_terminal(const JobRecord& job, const TerminalContext& context, Findin
                                  std::to_string(job.fetches) + " fetches");
   }
   if (job.changed_end) findings.add("terminal", name + "ended in two ways");
-  if (job.end == JobEnd::refused && !explained(job, context.calm)) {
+  if (job.end == JobEnd::refused && !explained(job, context)) {
     findings.add("terminal", name + "was refused for no reason (" + error_name(job.refusal.code) +
                                  "): " + job.refusal.text);
   }

@@ -9,6 +9,7 @@ namespace baton {
 struct TerminalContext {
   bool client_left = false;  // it was not there to hear of the end
   bool calm = false;         // no worker was lost
+  bool aborts = false;       // updates of the weights may have ended it
 };
 void check_terminal(const JobRecord& job, const TerminalContext& context, Findings& findings);
 

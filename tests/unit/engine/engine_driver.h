@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,17 @@ class EngineDriver {
   }
 
   CpuEngine& engine() { return *engine_; }
+  uint64_t weights_version = 0;       // of the next steps
+  std::function<void()> before_wait;  // called when a step is under way
+
+  WeightsPrepared prepare(const WeightsOrder& order) {
+    engine_->prepare_weights(order, ActorId{0, kPrefillSlot, 1});
+    const Mail mail = wait();
+    require(mail.envelope.kind == WeightsPrepared::kind, "WeightsPrepared comes to the sender");
+    Result<WeightsPrepared> prepared = decode_body<WeightsPrepared>(mail.body, Limits{});
+    require(prepared.ok() && prepared->ticket == order.ticket, "it is that of this order");
+    return std::move(*prepared);
+  }
 
   // Blocks for `tokens` positions; after reset() from the first one again.
   std::vector<BlockId> take_blocks(std::size_t tokens) {
@@ -47,11 +59,10 @@ class EngineDriver {
     batch.step = {++step_};
     batch.rows = std::move(rows);
     batch.copies = std::move(copies);
+    batch.weights_version = weights_version;
     engine_->submit(std::move(batch), ActorId{0, kPrefillSlot, 1});
-    std::unique_lock lock(mutex_);
-    arrived_.wait(lock, [&] { return mail_.has_value(); });
-    Mail mail = std::move(*mail_);
-    mail_.reset();
+    if (before_wait) before_wait();
+    const Mail mail = wait();
     require(mail.envelope.kind == StepDone::kind && mail.envelope.to.slot == kPrefillSlot,
             "StepDone comes to the sender");
     Result<StepDone> done = decode_body<StepDone>(mail.body, Limits{});
@@ -65,6 +76,14 @@ class EngineDriver {
   // Not the macro: doctest has one of the same name, and this header is included beside either.
   static void require(bool condition, const char* what) {
     if (!condition) check_failed(__FILE__, __LINE__, what, nullptr);
+  }
+
+  Mail wait() {
+    std::unique_lock lock(mutex_);
+    arrived_.wait(lock, [&] { return mail_.has_value(); });
+    Mail mail = std::move(*mail_);
+    mail_.reset();
+    return mail;
   }
 
   void receive(Mail mail) {

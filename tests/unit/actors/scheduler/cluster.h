@@ -67,6 +67,8 @@ class Cluster {
     info.host = "node";
     info.numerics_id = 5;
     info.model_hash = 99;
+    info.weights_version = kFirstWeights;
+    info.weights = {{kFirstWeights, 99, true, {}}};
     info.geometry = small_geometry();
     info.placement = single_rank_placement(info.geometry);
     info.capacity = {role == Role::decode ? slots : 0, blocks, 512, 256};

@@ -211,8 +211,13 @@ TEST_CASE("every pair of state and event is either a row above or dropped in pla
                                                                 {freezing, stage_timeout},
                                                                 {closing, stage_timeout},
                                                                 {closing, prefill_down},
-                                                                {closing, decode_down}};
-  const std::set<RequestEvent> any_live = {done, done_failed, cancel, deadline, gateway_down};
+                                                                {closing, decode_down},
+                                                                {reserving, weights_changed},
+                                                                {prefill, weights_changed},
+                                                                {transfer, weights_changed},
+                                                                {decode, weights_changed}};
+  const std::set<RequestEvent> any_live = {done,     done_failed,  cancel,
+                                           deadline, gateway_down, weights_aborted};
   size_t pairs = 0;
   for (size_t s = 0; s < kRequestStates; ++s) {
     for (const RequestEvent event : all_events()) {

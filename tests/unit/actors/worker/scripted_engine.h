@@ -9,6 +9,7 @@
 #include "runtime/actor/engine.h"
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
+#include "runtime/engine/weight_sets.h"
 #include "tests/unit/actors/fake_context.h"
 
 namespace baton::test {
@@ -42,6 +43,7 @@ class ScriptedEngine final : public Engine {
     geometry_.block_tokens = shape.block_tokens;
     bytes_.resize(shape.blocks * geometry_.block_bytes());
     placement_ = single_rank_placement(geometry_);
+    sets_.start(kFirstWeights, 22, std::make_shared<uint64_t>(0));
   }
 
   const Placement& placement() const override { return placement_; }
@@ -63,9 +65,25 @@ class ScriptedEngine final : public Engine {
     uint32_t tokens = 0;
     for (const BatchRow& row : submitted.rows) tokens += static_cast<uint32_t>(row.tokens.size());
     REQUIRE(tokens <= shape_.step_tokens_max);
+    REQUIRE(sets_.of_batch(submitted.weights_version) != nullptr);
     batch = std::move(submitted);
     ++batches;
   }
+  void prepare_weights(const WeightsOrder& order, ActorId reply_to) override {
+    const Result<void> begun = sets_.begin(order, reply_to);
+    WeightsPrepared prepared;
+    prepared.version = order.version;
+    prepared.ticket = order.ticket;
+    if (!begun.ok()) {
+      prepared.code = begun.error().code;
+      prepared.text = begun.error().text;
+    }
+    preparing.push_back({order, prepared});
+    owner = reply_to;
+  }
+  void commit_weights(uint64_t version) override { sets_.commit(version); }
+  void drop_weights(uint64_t version) override { sets_.drop(version); }
+  std::vector<WeightsInfo> weights() const override { return sets_.list(); }
   uint64_t numerics_id() const override { return 11; }
   uint64_t model_hash() const override { return 22; }
 
@@ -87,7 +105,26 @@ class ScriptedEngine final : public Engine {
     context.deliver(actor, context.self(), done);
   }
 
+  // Ends the oldest preparation: well, unless the engine refused it or `fault` is a sentence.
+  void finish_preparing(FakeContext& context, Actor& actor, const std::string& fault = "") {
+    REQUIRE(!preparing.empty());
+    auto [order, prepared] = preparing.front();
+    preparing.erase(preparing.begin());
+    if (prepared.text.empty() && fault.empty()) {
+      prepared.digest = hash64(order.source.path.data(), order.source.path.size());
+      prepared.ok = true;
+      if (!sets_.finish(order, owner, prepared.digest, std::make_shared<uint64_t>(prepared.digest)))
+        return;
+    } else if (prepared.text.empty()) {
+      prepared.code = ErrorCode::bad_model;
+      prepared.text = fault;
+      if (!sets_.fail(order, owner)) return;
+    }
+    context.deliver(actor, context.self(), prepared);
+  }
+
   std::optional<Batch> batch;  // the step under way
+  std::vector<std::pair<WeightsOrder, WeightsPrepared>> preparing;
   ActorId owner;
   uint64_t batches = 0;
   std::function<void(const BatchRow&, RowResult&)> adjust;  // changes results, if set
@@ -127,6 +164,7 @@ class ScriptedEngine final : public Engine {
   KvGeometry geometry_;
   Placement placement_;
   std::vector<std::byte> bytes_;
+  WeightSets<uint64_t> sets_{2};
 };
 
 }  // namespace baton::test
