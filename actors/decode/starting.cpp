@@ -31,7 +31,7 @@ void Decode::activate(Context& context, Incoming& incoming) {
   }
   share_out(incoming, started);
   for (const uint32_t slot : started) {
-    start_keeping(*sequences_[slot], incoming.prefix, adopt.weights_version);
+    start_keeping(*sequences_[slot], incoming.prefix, incoming.weights);
   }
   Usage usage = adopt.usage;
   usage.decode_rank = context.self().rank;
@@ -156,6 +156,7 @@ void Decode::start_local(Context& context, Incoming& incoming, Start& start) {
   sequence.transfer = incoming.transfer;
   sequence.slot = incoming.slots[0];
   sequence.age = ++last_age_;
+  sequence.weights = incoming.weights;
   sequence.tokens = std::move(start.ids);
   sequence.prompt_tokens = sequence.size();
   if (!start.committed.empty()) {

@@ -85,7 +85,9 @@ Worker worker_of(const WorkerStatus& w) {
                 .steps = w.steps,
                 .beat_age_us = w.beat_age_us,
                 .counters = {},
-                .blocks_cached = w.blocks_cached};
+                .blocks_cached = w.blocks_cached,
+                .weights = w.weights,
+                .weights_trouble = w.weights_trouble};
   append(worker.counters, w.counters);
   return worker;
 }

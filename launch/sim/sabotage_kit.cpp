@@ -71,13 +71,14 @@ const char* sabotage_name(Sabotage sabotage) noexcept {
     case Sabotage::commit_unready: return "commit-unready";
     case Sabotage::mix_weights: return "mix-weights";
     case Sabotage::keep_weights: return "keep-weights";
+    case Sabotage::unsalted_names: return "unsalted-names";
   }
   return "unknown";
 }
 
 std::vector<Sabotage> all_sabotages() {
   std::vector<Sabotage> all;
-  for (int i = 1; i <= static_cast<int>(Sabotage::keep_weights); ++i) {
+  for (int i = 1; i <= static_cast<int>(Sabotage::unsalted_names); ++i) {
     all.push_back(static_cast<Sabotage>(i));
   }
   return all;
@@ -90,7 +91,7 @@ void SabotageKit::adjust(SwarmPlan& plan) const {
     plan.clients.think_us_max = 0;
   }
   if (sabotage_ == Sabotage::commit_unready || sabotage_ == Sabotage::mix_weights ||
-      sabotage_ == Sabotage::keep_weights) {
+      sabotage_ == Sabotage::keep_weights || sabotage_ == Sabotage::unsalted_names) {
     plan.updates = {400 * kMillisecond, 100 * kMillisecond, 0.5, false};
     plan.clients.new_max = 60;
   }
@@ -100,11 +101,11 @@ void SabotageKit::adjust(SwarmPlan& plan) const {
     plan.clients.cancel = 0.5;
   }
   if (sabotage_ == Sabotage::wrong_cached_block || sabotage_ == Sabotage::ignore_tenant ||
-      sabotage_ == Sabotage::overlong_hit) {
+      sabotage_ == Sabotage::overlong_hit || sabotage_ == Sabotage::unsalted_names) {
     plan.prefix_cache = true;
     plan.clients.prompt_max = 80;
     plan.clients.alike = 0.7;
-    plan.clients.tenants = 3;
+    plan.clients.tenants = sabotage_ == Sabotage::unsalted_names ? 1 : 3;
   }
 }
 
@@ -128,7 +129,8 @@ std::pair<Saboteur::Change, Saboteur::Change> SabotageKit::for_actor(uint32_t sl
     return {[this](Mail& mail) { return hear_decode(mail); },
             [this](Mail& mail) { return say_decode(mail); }};
   }
-  if (slot == kPrefillSlot && sabotage_ == Sabotage::ignore_tenant) {
+  if (slot == kPrefillSlot &&
+      (sabotage_ == Sabotage::ignore_tenant || sabotage_ == Sabotage::unsalted_names)) {
     return {[this](Mail& mail) { return hear_prefill(mail); }, {}};
   }
   const MsgKind unheard = slot == kPrefillSlot ? MsgKind::kv_sent : MsgKind::cancel;
@@ -181,14 +183,6 @@ bool SabotageKit::hear_prefill(Mail& mail) {
 }
 
 bool SabotageKit::hear_decode(Mail& mail) {
-  if (sabotage_ == Sabotage::wrong_cached_block && mail.envelope.kind == MsgKind::reserve) {
-    rewrite<Reserve>(mail, [this](Reserve& reserve) {
-      std::vector<PrefixHash> mine = reserve.prefix.blocks;
-      const size_t common = std::min(mine.size(), last_names_.size());
-      std::copy_n(last_names_.begin(), common, reserve.prefix.blocks.begin());
-      if (!mine.empty()) last_names_ = std::move(mine);
-    });
-  }
   const MsgKind kind = mail.envelope.kind;
   if (sabotage_ == Sabotage::mix_weights && kind == MsgKind::reserve) {
     rewrite<Reserve>(mail, [](Reserve& reserve) { reserve.weights_version = 0; });
@@ -204,6 +198,14 @@ bool SabotageKit::hear_decode(Mail& mail) {
   if (sabotage_ == Sabotage::keep_weights && kind == MsgKind::weights_drop) {
     rewrite<WeightsDrop>(mail, [this](WeightsDrop& drop) {
       kept_version_ = std::exchange(drop.version, kNoVersion);
+    });
+  }
+  if (sabotage_ == Sabotage::wrong_cached_block && mail.envelope.kind == MsgKind::reserve) {
+    rewrite<Reserve>(mail, [this](Reserve& reserve) {
+      std::vector<PrefixHash> mine = reserve.prefix.blocks;
+      const size_t common = std::min(mine.size(), last_names_.size());
+      std::copy_n(last_names_.begin(), common, reserve.prefix.blocks.begin());
+      if (!mine.empty()) last_names_ = std::move(mine);
     });
   }
   if (sabotage_ != Sabotage::stop_decoding || mail.envelope.kind != MsgKind::step_done) return true;

@@ -43,8 +43,9 @@ enum class Sabotage : uint8_t {
   overlong_hit,        // a decode actor says that it has more of a prompt than it can have
   evict_in_use,        // a step gets a block that another sequence still uses
   commit_unready,      // a decode actor says that weights are ready which it could not read
-  mix_weights,   // a decode actor goes on with newer weights than the prompt was computed with
-  keep_weights,  // a decode actor never lets go of old weights, but says so
+  mix_weights,         // a decode actor goes on with newer weights than the prompt's
+  keep_weights,        // a decode actor never lets go of old weights, but says so
+  unsalted_names,      // a prefix cache answers with blocks of other weights
 };
 const char* sabotage_name(Sabotage sabotage) noexcept;
 // All of them, `none` excluded.

@@ -31,12 +31,12 @@ class Stream(threading.Thread):
         self.start()
 
     def run(self):
-        for part in self._stream:
-            self.times += [time.monotonic()] * len(part.ids)
-
-    def finish(self):
-        self.join()
-        return self._stream.result
+        try:
+            for part in self._stream:
+                self.times += [time.monotonic()] * len(part.ids)
+        except harness.BatonError as error:
+            if error.code != "cancelled":
+                raise
 
 
 def rate(streams, begin, end):

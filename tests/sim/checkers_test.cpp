@@ -36,7 +36,7 @@ const std::vector<Expectation>& expectations() {
       {Sabotage::wrong_cached_block, {"stream"}},   {Sabotage::ignore_tenant, {"cache"}},
       {Sabotage::overlong_hit, {"cache"}},          {Sabotage::evict_in_use, {"lease"}},
       {Sabotage::commit_unready, {"weights"}},      {Sabotage::mix_weights, {"stream"}},
-      {Sabotage::keep_weights, {"rest"}},
+      {Sabotage::keep_weights, {"rest"}},           {Sabotage::unsalted_names, {"stream"}},
   };
   return all;
 }

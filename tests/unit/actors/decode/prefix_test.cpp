@@ -16,6 +16,7 @@ struct Bench : DecodeBench {
                      PrefixHash root = kRoot) const {
     Reserve reserve = make_reserve(transfer, static_cast<uint32_t>(ids.size()));
     reserve.prefix.root = root;
+    reserve.prefix.weights_version = kFirstWeights;
     reserve.prefix.blocks = prefix_chain(root, ids, engine.geometry().block_tokens);
     return reserve;
   }

@@ -24,6 +24,7 @@ struct Bench : PrefillBench {
   Run named(std::vector<TokenId> ids, PrefixHash root = kRoot) {
     Run run = make_run(std::move(ids), ++last_transfer_);
     run.prefix.root = root;
+    run.prefix.weights_version = kFirstWeights;
     return run;
   }
   // From Run to Adopted; the blocks are home then.
@@ -110,7 +111,7 @@ TEST_CASE("neither another tenant's root nor other weights find what was kept") 
   bench.whole(bench.named(ids));
   CHECK(bench.whole(bench.named(ids, {8, 8})).computed == 40);
   Run run = bench.named(ids);
-  run.prefix.weights_version = 5;  // this instance has version 0
+  run.prefix.weights_version = 5;  // this request runs on version 1
   const uint32_t cached = bench.actor->blocks_cached();
   CHECK(bench.whole(run).computed == 40);
   CHECK(bench.actor->blocks_cached() == cached);  // nor is anything kept under it
