@@ -14,6 +14,8 @@
 namespace baton {
 namespace {
 
+constexpr uint32_t kBlockTokens =
+    16;  // of decode instances, where a rule that is broken counts in blocks
 constexpr uint64_t kNoVersion = ~uint64_t{0};
 
 // Rewrites the message in a mail.
@@ -105,6 +107,7 @@ void SabotageKit::adjust(SwarmPlan& plan) const {
     plan.prefix_cache = true;
     plan.clients.prompt_max = 80;
     plan.clients.alike = 0.7;
+    for (SwarmLayout& layout : plan.decode_layouts) layout.block_tokens = kBlockTokens;
     plan.clients.tenants = sabotage_ == Sabotage::unsalted_names ? 1 : 3;
   }
 }
@@ -243,7 +246,7 @@ bool SabotageKit::say_decode(Mail& mail) {
     rewrite<Reserved>(mail, [](Reserved& reserved) {
       if (reserved.blocks.size() < 2) return;
       reserved.blocks.erase(reserved.blocks.begin());
-      reserved.hit_tokens += FakeModel{}.geometry.block_tokens;
+      reserved.hit_tokens += kBlockTokens;
     });
   }
   return true;

@@ -30,8 +30,8 @@ struct FakeEngineOptions {
   std::function<void(const Batch&)> watch;       // before a step reads; may be empty
   std::function<void(Batch&)> change = {};       // of what is submitted; may be empty
   // The digest of the weights that a source has, or what is wrong with it. Empty: fake_weights().
-  std::function<Result<uint64_t>(const WeightsSource&)> open_weights;
-  std::function<Micros()> prepare_duration;  // empty: at once, but by `later`
+  std::function<Result<uint64_t>(const WeightsSource&)> open_weights = {};
+  std::function<Micros()> prepare_duration = {};  // empty: at once, but by `later`
   size_t weight_sets_max = 2;
 };
 
