@@ -212,6 +212,40 @@ class Weights(unittest.TestCase):
             stretches.add(request, result)
         stretches.check(self)
 
+    def test_T96_cached_prompts_of_old_weights_are_never_used_again(self):
+        request = dict(ids=list(range(5, 75)), max_tokens=8, ignore_eos=True, top_logprobs=0)
+        with harness.Cluster(model_of(1), ranks=3) as cluster, cluster.client() as client:
+            asked = []
+            for version in (1, 1, 2, 2):
+                if version > client.status().weights_version:
+                    update(client, model_of(version), policy="continue", wait_retired=True)
+                asked.append(client.submit(**request).result)
+        cached = [result.usage.cached_tokens > 0 for result in asked]
+        self.assertEqual(cached, [False, True, False, True])
+        stretches = Stretches()
+        for result in asked:
+            stretches.add(request, result)
+        self.assertEqual(sorted(stretches.by_version), [1, 2])
+        stretches.check(self)
+
+    def test_instances_of_two_ranks_change_their_parts_together(self):
+        arguments = ("--tensor-parallel-size", "2", *SLOW[2:])
+        with harness.Cluster(model_of(1), ranks=5, arguments=arguments) as cluster:
+            with cluster.client() as client, cluster.client() as operator:
+                load = Load(client, draw_requests(60, seed=5))
+                for version, policy in ((2, "continue"), (3, "finish")):
+                    load.wait_for(version * 10)
+                    update(operator, model_of(version), policy=policy, wait_retired=True)
+                with self.assertRaises(harness.BatonError):
+                    update(operator, harness.tiny_model(*SHAPE, "--layers", "3"))
+                self.assertTrue(load.join())
+                self.assertEqual((load.faults, len(load.done)), ([], 60))
+                self.assert_served(operator, 3)
+        stretches = Stretches()
+        for request, result in load.done:
+            stretches.add(request, result)
+        stretches.check(self)
+
     def test_T101_a_second_update_is_refused_while_one_runs_and_T97_idle_servers_take_one(self):
         with harness.Cluster(model_of(1), ranks=1) as cluster, cluster.client() as client:
             self.assertEqual(update(client, model_of(2), wait_retired=True).version, 2)  # idle
