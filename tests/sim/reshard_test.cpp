@@ -80,9 +80,10 @@ Outcome run(const Pairing& pairing) {
     const JobRecord& job = client->jobs().at(1);
     const ExpectedStream expected =
         expect_stream({cluster.model(), &cluster.tokenizer(), plan.context_max}, job.submit,
-                      job.submit.ids, job.submit.sampling.seed);
+                      job.submit.ids, job.submit.sampling.seed, 0);
+    const StreamRecord& got = job.streams.at(0);
     outcome.right +=
-        job.end == JobEnd::done && job.ids == expected.ids && job.logprobs == expected.logprobs;
+        job.end == JobEnd::done && got.ids == expected.ids && got.logprobs == expected.logprobs;
     outcome.exact = outcome.exact && job.done.usage.exact;
     outcome.inexact = outcome.inexact && !job.done.usage.exact;
   }
