@@ -233,6 +233,10 @@ void SimRun::live() {
   std::vector<Submit> jobs;
   ClientPlan modest = cluster_.plan().clients;
   modest.prompt_max = std::min(modest.prompt_max, 32u);
+  // Every choice frees its slot by a message of its own; a tiny mailbox is full of them at once.
+  if (cluster_.plan().limits.mailbox_work_max < kLastJobs * modest.choices_max) {
+    modest.choices_max = 1;
+  }
   for (uint64_t number = 1; number <= kLastJobs; ++number) {
     jobs.push_back(draw_submit(world_.random(), modest, number, cluster_.plan().context_max));
   }
