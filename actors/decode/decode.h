@@ -184,7 +184,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   void activate(Context& context, Incoming& incoming);
   void start_sequence(const Incoming& incoming, size_t index, uint64_t age);
   void share_out(Incoming& incoming, const std::vector<uint32_t>& slots);
-  void start_keeping(Sequence& sequence, const PrefixNames& names, uint64_t weights_version);
+  void start_keeping(Sequence& sequence, const PrefixNames& names);
   std::optional<Refusal> find_fault(const Incoming& incoming, const Start& start) const;
   void start_local(Context& context, Incoming& incoming, Start& start);
   void report_local(Context& context, Sequence& sequence);

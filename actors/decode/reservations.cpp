@@ -137,7 +137,7 @@ Result<void> Decode::take_blocks(Incoming& incoming, const Reserve& wanted) {
   const KvGeometry& geometry = engine_.geometry();
   const std::span<const PrefixHash> names = wanted.prefix.blocks;
   const size_t most = (wanted.tokens - 1) / geometry.block_tokens;
-  if (wanted.prefix.named()) {
+  if (wanted.prefix.named() && wanted.prefix.weights_version == incoming.weights) {
     incoming.blocks = cache_.find(names.first(std::min(most, names.size())));
   }
   incoming.prefix = wanted.prefix;
@@ -176,6 +176,7 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
   }
   const uint32_t available = cache_.available();
   Incoming incoming;
+  incoming.weights = weights_.resolve(wanted.weights_version);
   if (const Result<void> taken = take_blocks(incoming, wanted); !taken.ok()) return taken.error();
   incoming.transfer = wanted.transfer;
   incoming.request = from.request;
@@ -183,7 +184,6 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
   incoming.source = wanted.source;
   incoming.plan = plans_.find(wanted.plan);
   incoming.tokens = wanted.tokens;
-  incoming.weights = weights_.resolve(wanted.weights_version);
   incoming.progress_us = context.now();
   incoming.from_token = incoming.hit_blocks * geometry.block_tokens;
   incoming.local = wanted.tokens - incoming.from_token <= wanted.local_tokens;

@@ -31,7 +31,7 @@ void Decode::activate(Context& context, Incoming& incoming) {
   }
   share_out(incoming, started);
   for (const uint32_t slot : started) {
-    start_keeping(*sequences_[slot], incoming.prefix, incoming.weights);
+    start_keeping(*sequences_[slot], incoming.prefix);
   }
   Usage usage = adopt.usage;
   usage.decode_rank = context.self().rank;
@@ -43,8 +43,8 @@ void Decode::activate(Context& context, Incoming& incoming) {
 }
 
 // What came is kept from the start, what is computed here as it fills blocks.
-void Decode::start_keeping(Sequence& sequence, const PrefixNames& names, uint64_t weights_version) {
-  if (!names.named() || names.weights_version != weights_version) return;
+void Decode::start_keeping(Sequence& sequence, const PrefixNames& names) {
+  if (!names.named() || names.weights_version != sequence.weights) return;
   sequence.prefix_root = names.root;
   keep_blocks(sequence);
 }
@@ -173,7 +173,7 @@ void Decode::start_local(Context& context, Incoming& incoming, Start& start) {
   incoming.blocks.erase(first_spare, incoming.blocks.end());
   sequence.blocks = std::move(incoming.blocks);
   sequence.block_table = block_ids(sequence.blocks);
-  start_keeping(sequence, incoming.prefix, incoming.weights);
+  start_keeping(sequence, incoming.prefix);
   retained_.open(sequence.request, 0, sequence.epoch, sequence.gateway, sequence.generated());
 
   sequence.local = true;

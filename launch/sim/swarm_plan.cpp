@@ -105,6 +105,8 @@ void draw_storm(SimRandom& random, SwarmPlan& plan) {
   plan.prefill_blocks = least + static_cast<uint32_t>(random.between(0, 2));
   plan.decode_blocks = least + static_cast<uint32_t>(random.between(0, 2));
   plan.limits.decode_slots = static_cast<size_t>(random.between(4, 8));
+  plan.clients.choices_max =
+      std::min(plan.clients.choices_max, static_cast<uint32_t>(plan.limits.decode_slots));
   plan.clients.jobs_each = static_cast<uint32_t>(random.between(6, 12));
   plan.clients.new_max = plan.context_max;
   plan.clients.think_us_max = 0;

@@ -50,25 +50,19 @@ TEST_CASE("blocks have the same names for the same prompt of one tenant, and oth
   CHECK(cluster.last_reserve.prefix.blocks == std::vector{first.blocks[0]});
 }
 
-TEST_CASE("names are of the instances' numerics and weights: what differs is never shared") {
-  const auto first_name = [](uint64_t numerics, uint64_t version) {
+TEST_CASE("names are of the instances' numerics: what computes in another way is never shared") {
+  const auto first_name = [](uint64_t numerics) {
     Cluster cluster;
     cluster.join_prefill(kP1);
     Register info = Cluster::registration(Role::decode, 4, 64);
     info.numerics_id = numerics;
     cluster.join(kD1, info);
-    Register source = Cluster::registration(Role::prefill, 0, 64);
-    source.weights_version = version;
-    if (version > 0) cluster.join(kP2, source);
     cluster.reach(RequestState::reserving, 1, of_tenant("a"));
-    if (version > 0) {
-      cluster.reach(RequestState::reserving, 2, of_tenant("a"));  // goes to the other one
-    }
+    CHECK(cluster.last_reserve.prefix.weights_version == kFirstWeights);
     return cluster.last_reserve.prefix.blocks[0];
   };
-  CHECK(first_name(5, 0) == first_name(5, 0));
-  CHECK(first_name(5, 0) != first_name(6, 0));
-  CHECK(first_name(5, 0) != first_name(5, 1));
+  CHECK(first_name(5) == first_name(5));
+  CHECK(first_name(5) != first_name(6));
 }
 
 TEST_CASE("prefill hears the root of its own names, and where the target's positions begin") {

@@ -260,6 +260,7 @@ class Relay {
   // Blocks are named by tokens, and for some lives the decode side is to compute what is missing.
   void name(const Request& request, Reserve& reserve) {
     reserve.prefix.root = kRoot;
+    reserve.prefix.weights_version = kFirstWeights;
     std::vector<TokenId> tokens = request.prompt;
     tokens.insert(tokens.end(), request.tokens.begin(), request.tokens.end());
     reserve.prefix.blocks = prefix_chain(kRoot, tokens, prefill_.engine.geometry().block_tokens);
@@ -292,7 +293,7 @@ class Relay {
     run.plan = plan_digest();
     run.target_blocks = reserved.blocks;
     run.from_token = reserved.hit_tokens;
-    if (alike_) run.prefix.root = kRoot;
+    if (alike_) run.prefix = {kRoot, kFirstWeights, {}};
     run.sampling.seed = request.seed;
     run.stops.max_tokens = request.max_tokens;
     send(prefill_, run, id);
