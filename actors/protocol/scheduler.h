@@ -114,9 +114,14 @@ struct WorkerStatus {
   bool connected = false;         // KV plans are agreed on with everybody: it can be given work
   std::vector<uint64_t> weights;  // versions that requests may run on there
   std::string weights_trouble;    // why it has not the current one; empty if it has
+  uint32_t tensor_parallel = 1;   // the instance's ranks are tensor_parallel x pipeline_parallel
+  uint32_t pipeline_parallel = 1;
+  uint32_t block_tokens = 16;
+  KvDtype kv_dtype = KvDtype::bf16;
   BATON_FIELDS(rank, incarnation, role, host, cores, alive, capacity, slots_free, blocks_free,
                blocks_quarantined, queued, running, steps, beat_age_us, model_hash, counters,
-               blocks_cached, connected, weights, weights_trouble)
+               blocks_cached, connected, weights, weights_trouble, tensor_parallel,
+               pipeline_parallel, block_tokens, kv_dtype)
 };
 
 // Gateway -> scheduler, for a client's status query; correlation is copied to the answer.

@@ -15,6 +15,11 @@ WorkerStatus status_of(const Worker& worker, bool alive, Micros awake_now,
   status.cores = worker.info.cores;
   status.alive = alive;
   status.capacity = worker.info.capacity;
+  const Degrees degrees = degrees_of(worker.info.placement);
+  status.tensor_parallel = degrees.tensor_parallel;
+  status.pipeline_parallel = degrees.pipeline_parallel;
+  status.block_tokens = worker.info.placement.block_tokens;
+  status.kv_dtype = worker.info.placement.dtype;
   status.model_hash = worker.info.model_hash;
   status.steps = worker.load.step;
   status.beat_age_us = awake_now > worker.heard_at ? awake_now - worker.heard_at : 0;

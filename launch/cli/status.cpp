@@ -14,6 +14,14 @@ std::string of_total(uint32_t used, uint32_t total) {
   return std::to_string(used) + " of " + std::to_string(total);
 }
 
+// Of its instance: "3" or "3-6".
+std::string ranks_text(const client::Worker& w) {
+  const uint32_t ranks = w.tensor_parallel * w.pipeline_parallel;
+  std::string text = std::to_string(w.rank);
+  if (ranks > 1) text += "-" + std::to_string(w.rank + ranks - 1);
+  return text;
+}
+
 void print_counts(const char* title, const std::vector<client::Count>& counts) {
   std::printf("%s", title);
   bool any = false;
@@ -77,6 +85,11 @@ Json worker_json(const client::Worker& w) {
   for (const uint64_t version : w.weights) versions.push_back(static_cast<int64_t>(version));
   object.set("weights", std::move(versions));
   if (!w.weights_trouble.empty()) object.set("weights_trouble", w.weights_trouble);
+  object.set("tensor_parallel", static_cast<int64_t>(w.tensor_parallel));
+  object.set("pipeline_parallel", static_cast<int64_t>(w.pipeline_parallel));
+  object.set("block_tokens", static_cast<int64_t>(w.block_tokens));
+  object.set("kv_dtype", w.kv_dtype);
+  object.set("cores", w.cores);
   return object;
 }
 
@@ -126,11 +139,14 @@ int status_main(int argc, char** argv) {
   std::printf("%s, Baton %s, up %s, %s; %u clients, %u streams\n\n", s.model.c_str(),
               s.version.c_str(), duration_text(s.uptime_us).c_str(),
               s.ready ? "ready" : "not ready", s.clients, s.streams);
-  Table table({"rank", "role", "host", "state", "slots used", "blocks used", "cached",
-               "quarantined", "queued", "running", "steps", "weights", "last beat"});
+  Table table({"ranks", "role", "tp x pp", "KV", "host", "cores", "state", "slots used",
+               "blocks used", "cached", "quarantined", "queued", "running", "steps", "weights",
+               "last beat"});
   for (const client::Worker& w : s.workers) {
-    table.add({std::to_string(w.rank), w.role, w.host, w.alive ? "up" : "dead",
-               w.slots ? of_total(w.slots - w.slots_free, w.slots) : "-",
+    table.add({ranks_text(w), w.role,
+               std::to_string(w.tensor_parallel) + " x " + std::to_string(w.pipeline_parallel),
+               w.kv_dtype + " / " + std::to_string(w.block_tokens), w.host, w.cores,
+               w.alive ? "up" : "dead", w.slots ? of_total(w.slots - w.slots_free, w.slots) : "-",
                of_total(w.blocks - w.blocks_free, w.blocks), std::to_string(w.blocks_cached),
                std::to_string(w.blocks_quarantined), std::to_string(w.queued),
                std::to_string(w.running), count_text(w.steps), weights_text(w),

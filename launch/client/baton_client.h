@@ -159,6 +159,10 @@ struct Worker {
   uint32_t blocks_cached = 0;     // by prefix caches; those that nobody uses count as free
   std::vector<uint64_t> weights;  // versions that requests may run on there
   std::string weights_trouble;    // why it has not the current one
+  uint32_t tensor_parallel = 1;   // of its instance, whose first rank is `rank`
+  uint32_t pipeline_parallel = 1;
+  uint32_t block_tokens = 16;
+  std::string kv_dtype;
 };
 
 // Other weights for the model that is served.

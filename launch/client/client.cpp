@@ -87,7 +87,11 @@ Worker worker_of(const WorkerStatus& w) {
                 .counters = {},
                 .blocks_cached = w.blocks_cached,
                 .weights = w.weights,
-                .weights_trouble = w.weights_trouble};
+                .weights_trouble = w.weights_trouble,
+                .tensor_parallel = w.tensor_parallel,
+                .pipeline_parallel = w.pipeline_parallel,
+                .block_tokens = w.block_tokens,
+                .kv_dtype = dtype_name(w.kv_dtype)};
   append(worker.counters, w.counters);
   return worker;
 }

@@ -71,6 +71,15 @@ KvGeometry Placement::geometry(uint32_t rank) const {
   return out;
 }
 
+Degrees degrees_of(const Placement& placement) {
+  uint32_t stages = 0;
+  for (size_t i = 0; i < placement.ranks.size(); ++i) {
+    if (i == 0 || placement.ranks[i].layers != placement.ranks[i - 1].layers) ++stages;
+  }
+  if (stages == 0) return {};
+  return {static_cast<uint32_t>(placement.ranks.size()) / stages, stages};
+}
+
 Range query_heads_of(uint32_t query_heads, uint32_t ranks, uint32_t rank) {
   CHECK(rank < ranks);
   return Range{split_point(query_heads, rank, ranks), split_point(query_heads, rank + 1, ranks)};

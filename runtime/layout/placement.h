@@ -44,6 +44,14 @@ Result<Placement> make_placement(const PlacementOptions& options);
 // The placement of an instance of one rank, from its geometry.
 Placement single_rank_placement(const KvGeometry& geometry);
 
+// Of a placement that make_placement made: how many different layer ranges it has, and ranks of
+// each.
+struct Degrees {
+  uint32_t tensor_parallel = 1;
+  uint32_t pipeline_parallel = 1;
+};
+Degrees degrees_of(const Placement& placement);
+
 // The query heads of tensor-parallel rank `rank` of `ranks`.
 Range query_heads_of(uint32_t query_heads, uint32_t ranks, uint32_t rank);
 

@@ -58,6 +58,7 @@ class Shapes(unittest.TestCase):
 
     def test_flags_for_both_sides(self):
         for ranks, arguments in [
+            (1, ("--prefill-block-size", "64", "--decode-block-size", "16")),
             (5, ("--tensor-parallel-size", "2")),
             (5, ("--prefill-tp", "3", "--decode-tp", "1")),
             (5, ("--prefill-tp", "1", "--decode-pp", "3")),

@@ -15,6 +15,7 @@
 
 #include "runtime/base/check.h"
 #include "transport/shm/futex.h"
+#include "transport/shm/process_state.h"
 
 namespace baton {
 namespace {
@@ -229,12 +230,26 @@ Result<void> ShmGroup::sleep_until_open(Circle circle, SharedBarrier& barrier, u
     const uint32_t now = header().progress.load(std::memory_order_relaxed);
     if (now != progress) waited = 0;
     progress = now;
-    if (patient || waited < options_.meet_within_us) continue;
-    break_with(ErrorCode::deadline_exceeded,
-               latecomers(circle, phase) + " did not come to a meeting of the instance within " +
-                   std::to_string(options_.meet_within_us / kMillisecond) + " ms");
+    if (patient) continue;
+    const std::string late = complaint(circle, phase, waited);
+    if (!late.empty()) break_with(ErrorCode::deadline_exceeded, late);
   }
   return {};
+}
+
+std::string ShmGroup::complaint(Circle circle, uint32_t phase, Micros waited) const {
+  if (waited < std::min(options_.stopped_within_us, options_.meet_within_us)) return "";
+  const std::vector<uint32_t> late = latecomers(circle, phase);
+  if (waited >= options_.meet_within_us && !late.empty()) {
+    return names_of(late) + " did not come to a meeting of the instance within " +
+           std::to_string(options_.meet_within_us / kMillisecond) + " ms";
+  }
+  std::vector<uint32_t> stopped;
+  for (const uint32_t member : late) {
+    const pid_t pid = header().members[member].pid.load(std::memory_order_acquire);
+    if (pid != getpid() && process_is_stopped(pid)) stopped.push_back(member);
+  }
+  return stopped.empty() ? "" : names_of(stopped) + " of the instance is stopped";
 }
 
 std::string ShmGroup::name_of(uint32_t member) const {
@@ -243,15 +258,20 @@ std::string ShmGroup::name_of(uint32_t member) const {
   return name + " (pid " + std::to_string(header().members[member].pid.load()) + ")";
 }
 
-std::string ShmGroup::latecomers(Circle circle, uint32_t phase) const {
-  const uint32_t part_size = options_.size / options_.parts;
+std::string ShmGroup::names_of(const std::vector<uint32_t>& members) const {
   std::string names;
+  for (const uint32_t member : members) names += (names.empty() ? "" : ", ") + name_of(member);
+  return names;
+}
+
+std::vector<uint32_t> ShmGroup::latecomers(Circle circle, uint32_t phase) const {
+  const uint32_t part_size = options_.size / options_.parts;
+  std::vector<uint32_t> late;
   for (uint32_t i = 0; i < options_.size; ++i) {
     if (circle == Circle::part && i / part_size != options_.index / part_size) continue;
-    if (header().members[i].came[static_cast<int>(circle)].load() == phase + 1) continue;
-    names += (names.empty() ? "" : ", ") + name_of(i);
+    if (header().members[i].came[static_cast<int>(circle)].load() != phase + 1) late.push_back(i);
   }
-  return names.empty() ? "nobody in particular" : names;
+  return late;
 }
 
 bool ShmGroup::is_broken() const {

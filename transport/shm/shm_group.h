@@ -24,6 +24,8 @@ struct ShmGroupOptions {
   std::size_t window_bytes = 0;
   // Within a step a member that comes later than this has lost its way.
   Micros meet_within_us = 30 * kSecond;
+  // Or, if its process is stopped (SIGSTOP), than this.
+  Micros stopped_within_us = 2500 * kMillisecond;
   int spins = 0;                   // looks before sleeping; only where every thread has a core
   std::vector<std::string> names;  // of the members, for people ("rank 3"); may be empty
 };
@@ -66,7 +68,10 @@ class ShmGroup final : public Collective {
   Result<void> sleep_until_open(Circle circle, SharedBarrier& barrier, uint32_t phase,
                                 bool patient);
   void enroll();
-  std::string latecomers(Circle circle, uint32_t phase) const;
+  std::vector<uint32_t> latecomers(Circle circle, uint32_t phase) const;
+  // What to say of those who stay away, after so long; empty: go on waiting.
+  std::string complaint(Circle circle, uint32_t phase, Micros waited) const;
+  std::string names_of(const std::vector<uint32_t>& members) const;
   bool is_broken() const;
   Error broken_error() const;
   void break_with(ErrorCode code, const std::string& text);

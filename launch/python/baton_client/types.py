@@ -172,6 +172,10 @@ class Worker:
     blocks_cached: int = 0
     weights: List[int] = field(default_factory=list)  # versions that requests may run on there
     weights_trouble: str = ""  # why it has not the current one
+    tensor_parallel: int = 1  # of its instance, whose first rank is `rank`
+    pipeline_parallel: int = 1
+    block_tokens: int = 16
+    kv_dtype: str = ""
 
 
 @dataclass

@@ -30,6 +30,7 @@ FINISH_NAMES = ("none", "stop", "length", "cancelled", "error")
 ROLE_NAMES = ("prefill", "decode")
 POLICY_NAMES = ("finish", "continue", "abort")
 PHASE_NAMES = ("idle", "preparing", "committing", "retiring", "failed")
+KV_DTYPE_NAMES = ("f32", "bf16", "f16")
 
 Frames = List[bytes]
 
@@ -111,6 +112,7 @@ def _worker(w: Sequence[Any]) -> Worker:
         slots_free=w[7], blocks=blocks, blocks_free=w[8], blocks_quarantined=w[9], queued=w[10],
         running=w[11], steps=w[12], beat_age_us=w[13], counters=_counts(w[15]),
         blocks_cached=w[16], weights=w[18], weights_trouble=w[19],
+        tensor_parallel=w[20], pipeline_parallel=w[21], block_tokens=w[22], kv_dtype=KV_DTYPE_NAMES[w[23]],
     )  # fmt: skip
 
 

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "runtime/base/hash.h"
-#include "transport/shm/shm_group.h"
 
 namespace baton {
 namespace {
@@ -61,50 +59,6 @@ std::shared_ptr<const LlamaWeights> tiny_weights(const std::string& name, const 
   return weights;
 }
 
-class Followers {
- public:
-  // Starts the ranks from 1 on and fills in `leader.group`.
-  Followers(CpuEngineOptions& leader, const RigOptions& rig, const ModelConfig& config)
-      : threads_(rig.threads) {
-    PartOf of{rig.tensor_parallel, rig.pipeline_parallel, 0};
-    ShmGroupOptions options;
-    options.size = of.ranks();
-    options.parts = of.pipeline_parallel;
-    options.window_bytes = CpuEngine::window_bytes(config, leader, of).value();
-    std::shared_ptr<ShmGroup> first = ShmGroup::create(options).value();
-    for (of.rank = 1; of.rank < of.ranks(); ++of.rank) {
-      options.index = of.rank;
-      std::shared_ptr<ShmGroup> group = ShmGroup::join(first->name(), options).value();
-      ranks_.emplace_back(
-          [this, group, engine = leader, weights = tiny_weights(rig.model, of)]() mutable {
-            CHECK(group->gather(kWithin).ok());
-            engine.group = group;
-            follow(weights, engine);
-          });
-    }
-    CHECK(first->gather(kWithin).ok());
-    leader.group = std::move(first);
-  }
-  ~Followers() {
-    for (std::thread& rank : ranks_) rank.join();
-  }
-
- private:
-  static constexpr Micros kWithin = 60 * kSecond;
-
-  void follow(const std::shared_ptr<const LlamaWeights>& weights, const CpuEngineOptions& options) {
-    TeamOptions team;
-    team.threads = threads_;
-    auto engine = CpuEngine::create(weights, std::make_shared<Compute>(team), options, [](Mail) {});
-    CHECK_MSG(engine.ok(), engine.ok() ? "" : engine.error().text.c_str());
-    const Result<void> followed = (*engine)->follow();
-    CHECK_MSG(followed.ok(), followed.ok() ? "" : followed.error().text.c_str());
-  }
-
-  const int threads_;
-  std::vector<std::thread> ranks_;
-};
-
 bool same_bits(const Trace& a, const Trace& b) {
   return a.tokens == b.tokens && a.numerical_error == b.numerical_error &&
          same_floats(a.logprobs, b.logprobs) && same_floats(a.prompt_logprobs, b.prompt_logprobs) &&
@@ -140,13 +94,14 @@ EngineRig::EngineRig(const RigOptions& options) {
   };
   const PartOf of{options.tensor_parallel, options.pipeline_parallel, 0};
   const auto weights = options.weights ? options.weights : tiny_weights(options.model, of);
-  if (of.ranks() > 1) followers_ = std::make_unique<Followers>(engine, options, weights->config());
   TeamOptions team;
   team.threads = options.threads;
+  if (of.ranks() > 1) {
+    followers_ = std::make_unique<Followers>(
+        engine, of, team, 0, [&](const PartOf& part) { return tiny_weights(options.model, part); });
+  }
   driver_ = EngineDriver::create(weights, std::make_shared<Compute>(team), engine).value();
 }
-
-EngineRig::~EngineRig() = default;
 
 BatchRow EngineRig::next_row(State& state, uint32_t new_tokens, uint64_t key) const {
   const Sequence& s = *state.sequence;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/unit/engine/engine_driver.h"
+#include "tests/unit/engine/followers.h"
 
 namespace baton {
 
@@ -56,14 +57,10 @@ struct Trace {
 bool same_bits(const Trace& a, const Trace& b);
 bool same_bits(const std::vector<Trace>& a, const std::vector<Trace>& b);
 
-// The other ranks of an instance, each a thread of this process with an engine that follows.
-class Followers;
-
 // A CpuEngine of a tiny model that keeps the logits it sees.
 class EngineRig {
  public:
   explicit EngineRig(const RigOptions& options);
-  ~EngineRig();
 
   CpuEngine& engine() { return driver_->engine(); }
   EngineDriver& driver() { return *driver_; }

@@ -19,11 +19,6 @@ namespace {
 constexpr uint32_t kNew = 4;
 constexpr uint32_t kBlocks = 128;
 
-struct Degrees {
-  uint32_t tensor = 1;
-  uint32_t pipeline = 1;
-};
-
 std::vector<Sequence> sequences(std::size_t count) {
   const std::size_t sizes[] = {1, 17, 64, 33, 130, 5, 257, 16};
   std::vector<Sequence> out;
@@ -69,7 +64,7 @@ std::vector<RigOptions> kinds() {
 }
 
 bool possible(const ModelConfig& config, const Degrees& d) {
-  return d.tensor <= config.heads && d.pipeline <= config.layers;
+  return d.tensor_parallel <= config.heads && d.pipeline_parallel <= config.layers;
 }
 
 // Every rank's pool holds exactly what the one rank's holds of its layers and heads.
@@ -97,8 +92,8 @@ bool same_cache(CpuEngine& one, CpuEngine& many) {
 }
 
 RigOptions with(RigOptions options, const Degrees& degrees) {
-  options.tensor_parallel = degrees.tensor;
-  options.pipeline_parallel = degrees.pipeline;
+  options.tensor_parallel = degrees.tensor_parallel;
+  options.pipeline_parallel = degrees.pipeline_parallel;
   return options;
 }
 
@@ -128,10 +123,11 @@ TEST_CASE("any number of ranks and stages gives the bits and the cache of one ra
                                   {2, 3},
                                   {3, 3}}) {
       if (!possible(tiny_weights(options.model)->config(), degrees)) continue;
-      CAPTURE(degrees.tensor);
-      CAPTURE(degrees.pipeline);
+      CAPTURE(degrees.tensor_parallel);
+      CAPTURE(degrees.pipeline_parallel);
       EngineRig many(with(options, degrees));
-      CHECK(many.engine().placement().ranks.size() == degrees.tensor * degrees.pipeline);
+      CHECK(many.engine().placement().ranks.size() ==
+            degrees.tensor_parallel * degrees.pipeline_parallel);
       CHECK(same_bits(many.run(all, kNew), expected));
       CHECK(same_cache(one.engine(), many.engine()));
     }
@@ -185,8 +181,8 @@ TEST_CASE("the real model on 2 and 3 ranks gives the bits and the cache of one")
     EngineRig one(options);
     const std::vector<Trace> expected = one.run(all, kNew);
     for (const Degrees degrees : {Degrees{2, 1}, {3, 1}, {1, 2}}) {
-      CAPTURE(degrees.tensor);
-      CAPTURE(degrees.pipeline);
+      CAPTURE(degrees.tensor_parallel);
+      CAPTURE(degrees.pipeline_parallel);
       EngineRig many(with(options, degrees));
       CHECK(same_bits(many.run(all, kNew), expected));
       CHECK(same_cache(one.engine(), many.engine()));

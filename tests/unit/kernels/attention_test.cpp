@@ -84,6 +84,29 @@ std::vector<float> attend(const Ops& ops, const Sequence& s, const std::vector<f
   return out;
 }
 
+// The query heads [first, end) of all, over a sequence that has only the kv-heads that they read.
+std::vector<float> attend_part(const Ops& ops, const Sequence& s, const std::vector<float>& q,
+                               const Call& call, std::size_t group, std::size_t first,
+                               std::size_t end) {
+  const std::size_t d = s.layout.head_dim;
+  std::vector<float> out(s.tokens * call.heads * d, -1.0f);
+  Buffer scratch(attention_scratch_bytes(end - first, s.layout.kv_heads, d));
+  AttentionArgs args;
+  args.q = q.data() + first * d;
+  args.out = out.data() + first * d;
+  args.q_stride = args.out_stride = call.heads * d;
+  args.rows = s.rows.data();
+  args.pool = s.pool->data();
+  args.layout = s.layout;
+  args.layer = call.layer;
+  args.heads = end - first;
+  args.group = group;
+  args.skipped = first % group;
+  args.scale = 1.0f / std::sqrt(static_cast<float>(d));
+  ops.attention(args, call.row_begin, call.row_end, 0, end - first, scratch.data());
+  return out;
+}
+
 // Plain softmax attention in double, over rounded keys and values.
 double exact(const Sequence& s, const std::vector<float>& q, std::size_t heads, std::size_t row,
              std::size_t head, std::size_t dim) {
@@ -109,6 +132,48 @@ double exact(const Sequence& s, const std::vector<float>& q, std::size_t heads, 
 }
 
 }  // namespace
+
+TEST_CASE("a part of the query heads, over its kv-heads alone, gives the bits of the whole") {
+  const FpModeScope mode;
+  Random random(12);
+  for (int round = 0; round < 30; ++round) {
+    KvLayout layout{2, static_cast<std::uint32_t>(random.between(1, 4)), round % 2 ? 64u : 20u,
+                    round % 3 ? 16u : 32u, kElements[round % 3]};
+    const std::size_t group = random.between(1, 5);
+    const std::size_t heads = layout.kv_heads * group;
+    const std::size_t d = layout.head_dim;
+    const std::size_t tokens = random.between(1, 90);
+    Sequence whole(random, layout, tokens);
+    whole.write(reference(), 1, 0, tokens);
+    const std::vector<float> q = normals(random, tokens * heads * d);
+    const Call call{heads, 1, 0, tokens};
+    const auto expected = attend(reference(), whole, q, call);
+    const std::size_t first = random.between(0, heads - 1);
+    const std::size_t end = random.between(first + 1, heads);
+    const std::size_t kv_first = first / group;
+    layout.kv_heads = static_cast<std::uint32_t>((end + group - 1) / group - kv_first);
+    Sequence part(random, layout, tokens);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      const std::size_t from = t * whole.width() + kv_first * d;
+      std::copy_n(whole.k.begin() + static_cast<std::ptrdiff_t>(from), part.width(),
+                  part.k.begin() + static_cast<std::ptrdiff_t>(t * part.width()));
+      std::copy_n(whole.v.begin() + static_cast<std::ptrdiff_t>(from), part.width(),
+                  part.v.begin() + static_cast<std::ptrdiff_t>(t * part.width()));
+    }
+    part.write(reference(), 1, 0, tokens);
+    std::vector<const Ops*> tables = vector_tables();
+    tables.push_back(&reference());
+    for (const Ops* ops : tables) {
+      CAPTURE(ops->name);
+      auto wanted = expected;
+      for (std::size_t i = 0; i < wanted.size(); ++i) {  // nothing else is touched
+        const std::size_t head = i / d % heads;
+        if (head < first || head >= end) wanted[i] = -1.0f;
+      }
+      CHECK(first_difference(attend_part(*ops, part, q, call, group, first, end), wanted) == -1);
+    }
+  }
+}
 
 TEST_CASE("attention has the reference's bits for every KV type, block size and length") {
   const FpModeScope mode;

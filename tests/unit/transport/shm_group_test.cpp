@@ -206,6 +206,25 @@ TEST_CASE("who stays away past the deadline is named, and all get the error") {
   CHECK(good == 3);
 }
 
+TEST_CASE("a stopped member is noticed long before the deadline, and finds itself left out") {
+  ShmGroupOptions options = shape(2);
+  options.stopped_within_us = 200 * kMillisecond;
+  auto first = ShmGroup::create(options).value();
+  const pid_t frozen = fork_member(first->name(), options, 1, [](ShmGroup& g) {
+    raise(SIGSTOP);
+    return g.meet(Circle::all).ok() ? 1 : 0;
+  });
+  REQUIRE(first->gather(kWithin).ok());
+  const auto start = std::chrono::steady_clock::now();
+  const Result<void> met = first->meet(Circle::all);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::microseconds(kWithin / 2));
+  REQUIRE(!met.ok());
+  CHECK(met.error().text.find("member 1 ") != std::string::npos);
+  CHECK(met.error().text.find("is stopped") != std::string::npos);
+  kill(frozen, SIGCONT);
+  CHECK(status_of(frozen) == 0);
+}
+
 TEST_CASE("who waits for a part that works is patient, and wait() always is") {
   ShmGroupOptions options = shape(4, 2);
   options.meet_within_us = 200 * kMillisecond;
