@@ -31,12 +31,13 @@ class Documents(WithCluster):
 
     def test_the_python_examples_run_as_they_are(self):
         clients = blocks_of("docs/clients.md", "python")
-        self.assertEqual(len(clients), 2)
+        self.assertEqual(len(clients), 3)
         out = self.run_block(clients[0])
         self.assertRegex(out, rf"(?m)^tiny random llama {CONTEXT}$")
         self.assertRegex(out, r"(stop|length) \d+ \[-")
         self.assertTrue(out.endswith("cancelled\n"), out)
-        self.assertTrue(self.run_block(clients[1]))
+        self.assertEqual(len(set(re.findall(r"sum-\d+ \[", self.run_block(clients[1])))), 20)
+        self.assertTrue(self.run_block(clients[2]))
         readme = blocks_of("launch/python/README.md", "python")
         self.assertEqual(len(readme), 2)
         self.assertIn("completion_tokens=", self.run_block(readme[0]))
