@@ -320,6 +320,7 @@ TEST_CASE("a full queue is said to be busy, with a time to come back") {
   Prefill actor(options);
   FakeContext context(kSource);
   actor.start(context);
+  context.deliver(actor, kScheduler, make_connect(bench.engine, KvDirection::send, kTarget));
   for (uint64_t i = 1; i <= 3; ++i) {
     context.deliver(actor, kScheduler, bench.make_run(some_prompt(10), i), life(i));
   }
