@@ -60,8 +60,9 @@ struct ChatMessage {
 // Client -> gateway: one request. Exactly one of `ids`, `text`, `messages` is given.
 struct Submit {
   static constexpr MsgKind kind = MsgKind::submit;
-  uint64_t job = 0;             // the client's own number, unique within its session
-  std::string idempotency_key;  // same key, same content: the same job
+  static constexpr size_t kFieldsNeeded = 18;  // to `stream`
+  uint64_t job = 0;                            // the client's own number, unique within its session
+  std::string idempotency_key;                 // same key, same content: the same job
   std::vector<TokenId> ids;
   std::string text;
   std::vector<ChatMessage> messages;
@@ -162,6 +163,7 @@ struct ClientDone {
 // a reconnect a job's stream stands still until its client fetches it.
 struct Fetch {
   static constexpr MsgKind kind = MsgKind::fetch;
+  static constexpr size_t kFieldsNeeded = 2;
   uint64_t job = 0;
   uint32_t after_seq = 0;              // of choice 0
   std::vector<uint32_t> after_more{};  // of the choices behind it; those not named: as after_seq
@@ -171,6 +173,7 @@ struct Fetch {
 // Client -> gateway: tokens below `next` are with the client; a finished job can be forgotten.
 struct ClientAck {
   static constexpr MsgKind kind = MsgKind::client_ack;
+  static constexpr size_t kFieldsNeeded = 3;
   uint64_t job = 0;
   uint32_t next = 0;  // of choice 0
   bool done = false;

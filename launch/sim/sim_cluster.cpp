@@ -27,19 +27,20 @@ SimCluster::SimCluster(uint64_t seed, const SwarmPlan& plan, SimClusterHooks hoo
       fabric_(world_) {
   network_.set_faults(plan_.chaos.network);
   fabric_.set_faults(plan_.chaos.fabric);
-  uint32_t rank = 0;
-  world_.add_host(rank++, [this](SimHost& host) {
+  uint32_t rank = 1;
+  if (plan_.alone) {
+    prefill_ranks_ = decode_ranks_ = {0};
+  } else {
+    for (uint32_t i = 0; i < plan_.prefill_ranks; ++i) prefill_ranks_.push_back(rank++);
+    for (uint32_t i = 0; i < plan_.decode_ranks; ++i) decode_ranks_.push_back(rank++);
+  }
+  world_.add_host(0, [this](SimHost& host) {
     boot_control(host);
     if (!plan_.alone) return;
     boot_worker(host, true);
     boot_worker(host, false);
   });
-  if (plan_.alone) {
-    prefill_ranks_ = decode_ranks_ = {0};
-    return;
-  }
-  for (uint32_t i = 0; i < plan_.prefill_ranks; ++i) prefill_ranks_.push_back(rank++);
-  for (uint32_t i = 0; i < plan_.decode_ranks; ++i) decode_ranks_.push_back(rank++);
+  if (plan_.alone) return;
   for (uint32_t worker : prefill_ranks_) {
     world_.add_host(worker, [this](SimHost& host) { boot_worker(host, true); });
   }
@@ -113,10 +114,13 @@ Placement SimCluster::placement_of(uint32_t rank, bool prefill) const {
   return *placement;
 }
 
-// The plan counts blocks of 16 tokens; a pool of larger ones holds about as many tokens.
+// The plan counts blocks of 16 tokens; a pool of larger ones holds about as many tokens, and always
+// a whole context and a block more, as that of small ones does.
 uint32_t SimCluster::blocks_of(const Placement& placement, bool prefill) const {
   const uint32_t small = prefill ? plan_.prefill_blocks : plan_.decode_blocks;
-  return (small * 16 + placement.block_tokens - 1) / placement.block_tokens;
+  const KvGeometry geometry = placement.geometry(0);
+  return std::max(geometry.blocks_for(uint64_t{small} * 16),
+                  geometry.blocks_for(plan_.context_max) + 1);
 }
 
 // As many as the plan says, but no fewer than one transfer may need.

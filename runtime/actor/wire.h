@@ -18,8 +18,10 @@
 #include "runtime/base/result.h"
 
 // msgpack encoding of messages. A struct is an array of its fields in order; a decoder ignores
-// fields that it does not know (appended later) and refuses a body that lacks one it needs.
-// msgpack-c itself is included by wire.cpp alone.
+// fields that it does not know (appended later) and refuses a body that lacks one it needs. It
+// needs all, unless the struct says in kFieldsNeeded how many its first version had: what foreign
+// programs send may lack those appended since, which then keep their initial values. msgpack-c
+// itself is included by wire.cpp alone.
 
 namespace baton {
 
@@ -79,6 +81,15 @@ template <class T>
 concept HasFields = requires(T t) {
   t.fields();
 };
+// How many of them a body must have.
+template <HasFields T>
+constexpr size_t fields_needed() {
+  if constexpr (requires { T::kFieldsNeeded; }) {
+    return T::kFieldsNeeded;
+  } else {
+    return std::tuple_size_v<decltype(std::declval<T&>().fields())>;
+  }
+}
 
 // An enum of a message says which of its values exist:
 //   constexpr bool enum_valid(Finish value);      (found by argument-dependent lookup)
@@ -215,9 +226,10 @@ void get(WireReader& r, T& value) {
     r.leave();
   } else if constexpr (HasFields<T>) {
     auto fields = value.fields();
-    constexpr size_t kNeeded = std::tuple_size_v<decltype(fields)>;
-    if (r.enter_array() < kNeeded) r.fail("a structure lacks fields");
-    std::apply([&](auto&... field) { (get(r, field), ...); }, fields);
+    const size_t sent = r.enter_array();
+    if (sent < fields_needed<T>()) r.fail("a structure lacks fields");
+    size_t at = 0;
+    std::apply([&](auto&... field) { ((at++ < sent ? get(r, field) : void()), ...); }, fields);
     r.leave();
   } else {
     static_assert(!std::is_enum_v<T>, "declare enum_valid() for an enum that travels");

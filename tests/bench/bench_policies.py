@@ -38,7 +38,7 @@ SETTINGS = [
 ]
 
 
-def make_trace(requests, vocabulary, context, seed=7):
+def make_trace(requests, vocabulary, context, rate, seed=7):
     """(seconds after the one before, request): chats that begin alike, short questions, a few long documents."""
     draw = random.Random(seed)
     ids = lambda n: [draw.randrange(3, vocabulary) for _ in range(n)]  # noqa: E731
@@ -53,7 +53,7 @@ def make_trace(requests, vocabulary, context, seed=7):
         else:
             prompt = ids(draw.randrange(300, min(800, context // 2)))
         ask = dict(ids=prompt, max_tokens=draw.randrange(4, 40), top_logprobs=-1, seed=number, temperature=0.7)
-        trace.append((draw.expovariate(200), ask))
+        trace.append((draw.expovariate(rate), ask))
     return trace
 
 
@@ -76,8 +76,10 @@ def replay(cluster, trace):
     with cluster.client() as client:
         start = time.monotonic()
         streams = []
+        due = start
         for pause, ask in trace:
-            time.sleep(pause)
+            due += pause
+            time.sleep(max(0, due - time.monotonic()))
             streams.append(client.submit(**ask))
         usages = [s.result.usage for s in streams]
         took = time.monotonic() - start
@@ -118,10 +120,11 @@ def main():
     parser.add_argument("--requests", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=2000, help="requests a second in the trace")
     parser.add_argument("--group", action="append", help="only this group (may be repeated)")
     asked = parser.parse_args()
     model = asked.model or harness.tiny_model("--type", "Q4_1", "--context", "2048")
-    trace = make_trace(asked.requests, 500 if not asked.model else 40000, 2048)
+    trace = make_trace(asked.requests, 500 if not asked.model else 40000, 2048, asked.rate)
     tokens = sum(len(ask["ids"]) for _, ask in trace)
     print(f"{asked.requests} requests, {tokens} prompt tokens, {asked.ranks} ranks, {asked.rounds} rounds")
     print(f"{'':26}{'requests/s':>12}{'first token':>13}{'95 %':>8}{'per token':>11}   counted")

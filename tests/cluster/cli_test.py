@@ -136,7 +136,7 @@ class Files(CommandLine):
         status, out, err = baton("plan", "--model", self.model, "--source", "tp=2,block=16,dtype=f32",
                                  "--target", "tp=1,block=32,dtype=bf16", "--tokens", "100")  # fmt: skip
         self.assertEqual((status, err), (OK, ""))
-        self.assertRegex(out, r"(?m)^ +source rank +target rank +layers +kv-heads +how +bytes/token$")
+        self.assertRegex(out, r"(?m)^source rank +target rank +layers +kv-heads +how +bytes/token$")
         self.assertRegex(out, r"(?m)^ +1 -> +0 ")
         self.assertIn("target rank 0\n", out)
         self.assertRegex(out, r"(?m)^not exact: f32 to bf16 rounds")

@@ -49,6 +49,14 @@ struct Shorter {
   BATON_FIELDS(first)
 };
 
+struct Grown {
+  static constexpr MsgKind kind = MsgKind::drain;
+  static constexpr size_t kFieldsNeeded = 1;
+  uint32_t first = 0;
+  std::vector<uint32_t> more{5};
+  BATON_FIELDS(first, more)
+};
+
 }  // namespace
 
 TEST_CASE("a message comes back as it was sent") {
@@ -83,6 +91,18 @@ TEST_CASE("fields appended by a newer sender are ignored, missing ones are refus
   const Result<Longer> older = decode_body<Longer>(encode_body(Shorter{1}), Limits{});
   REQUIRE_FALSE(older.ok());
   CHECK(older.error().code == ErrorCode::bad_frame);
+}
+
+TEST_CASE("what was appended to a foreign program's message may be missing") {
+  const Result<Grown> old = decode_body<Grown>(encode_body(Shorter{7}), Limits{});
+  REQUIRE(old.ok());
+  CHECK(old->first == 7);
+  CHECK(old->more == std::vector<uint32_t>{5});
+  const Result<Grown> present = decode_body<Grown>(encode_body(Grown{7, {1, 2}}), Limits{});
+  REQUIRE(present.ok());
+  CHECK(present->more == std::vector<uint32_t>{1, 2});
+  const std::string empty = "\x90";
+  CHECK_FALSE(decode_body<Grown>(empty, Limits{}).ok());
 }
 
 TEST_CASE("bytes that are not our message are refused with a sentence and without memory") {

@@ -22,6 +22,7 @@ inline SchedulerOptions default_options() {
   SchedulerOptions options;
   options.boot_epoch = 7;
   options.limits.prefill_window = 4;
+  options.limits.piece_bytes_max = 1024;  // a block of small_geometry(): a tag for each
   return options;
 }
 
