@@ -91,6 +91,12 @@ class Shapes(unittest.TestCase):
 class Deaths(unittest.TestCase):
     def test_a_dead_member_is_a_pause_and_never_a_token(self):
         """kill -9 of a member that is not the first: its instance goes as a whole, the others take over."""
+        self.lose_a_member(signal.SIGKILL, "ended")
+
+    def test_a_frozen_member_is_a_longer_pause(self):
+        self.lose_a_member(signal.SIGSTOP, "is stopped")
+
+    def lose_a_member(self, number, words):
         model = harness.tiny_model(*TINY)
         job = dict(ids=[5, 6, 7, 8], max_tokens=200, ignore_eos=True, temperature=0.8, seed=3)
         with harness.Cluster(model, ranks=1) as cluster, cluster.client() as client:
@@ -101,13 +107,15 @@ class Deaths(unittest.TestCase):
             streams = [client.submit(**job) for _ in range(3)]
             time.sleep(0.4)
             members = [cluster.rank_pid(rank) for rank in (2, 3)]
-            cluster.kill_rank(3)
+            cluster.kill_rank(3, number)
             for stream in streams:
                 self.assertEqual(stream.result.ids, expected.ids)
                 self.assertEqual(stream.result.logprobs, expected.logprobs)
             self.assertTrue(any(s.result.usage.attempts > 0 for s in streams), "nobody was moved")
+            if number == signal.SIGSTOP:
+                cluster.kill_rank(3, signal.SIGCONT)  # it finds its instance broken, and leaves
             harness.wait_for(lambda: not any(harness.alive(pid) for pid in members), 10, "the instance ends")
-            self.assertIn("rank 3", cluster.log())
+            self.assertRegex(cluster.log(), rf"is over: rank 3 .*{words}")
             dead = [w.rank for w in client.status().workers if not w.alive]
             self.assertLessEqual(set(dead), {2})
             harness.wait_for(lambda: harness.idle(client.status()), 10, "idle")
