@@ -314,9 +314,15 @@ TEST_CASE("any range of rows and query heads may be given to any thread") {
   const auto expected = attend(ops(), s, q, {8, 0, 0, 90});
   std::vector<float> out(expected.size());
   Buffer scratch(attention_scratch_bytes(8, 2, 64));
-  const AttentionArgs args{
-      q.data(), out.data(), 8 * 64, 8 * 64, s.rows.data(), s.pool->data(), layout,
-      0,        8,          0,      0,      0.125f};
+  AttentionArgs args;
+  args.q = q.data();
+  args.out = out.data();
+  args.q_stride = args.out_stride = 8 * 64;
+  args.rows = s.rows.data();
+  args.pool = s.pool->data();
+  args.layout = layout;
+  args.heads = 8;
+  args.scale = 0.125f;
   for (std::size_t row = 0; row < 90;) {
     const std::size_t row_end = std::min<std::size_t>(90, row + random.between(1, 11));
     for (std::size_t head = 0; head < 8;) {
