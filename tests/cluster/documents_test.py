@@ -49,7 +49,7 @@ class Documents(WithCluster):
     def test_the_cpp_example_builds_without_mpi_and_boost_and_runs(self):
         above = Path(harness.BATON).resolve().parents[1]
         libraries = [above / "launch/libbaton_client.a", above / "runtime/libbaton_actor.a",
-                     above / "runtime/libbaton_base.a"]  # fmt: skip
+                     above / "runtime/libbaton_layout.a", above / "runtime/libbaton_base.a"]  # fmt: skip
         if not all(library.exists() for library in libraries):
             self.skipTest(f"no static libraries beside {harness.BATON}")
         example = blocks_of("docs/clients.md", "cpp")[0]
