@@ -16,13 +16,18 @@ namespace {
 
 constexpr size_t kOpenPiecesMax = 16384;  // in each direction
 constexpr size_t kJobsMax = 4096;
-constexpr Micros kSpinUs = 200;  // after something happened
+constexpr Micros kHotUs = 200;    // after something happened: looks at once again
+constexpr Micros kSpinUs = 2000;  // then lets others run between two looks, and then naps
 constexpr Micros kNapMinUs = 20;
 constexpr Micros kNapMaxUs = 500;    // while messages are under way
 constexpr Micros kIdleUs = 10'000;   // while none are
 constexpr Micros kLookUs = 10'000;   // between two looks for strays
 constexpr Micros kOverUs = 200'000;  // for what a dead sender left in shared memory
 constexpr size_t kStraysMax = 4;     // taken in at a time, each with a buffer of its own
+
+// To one peer at a time: MPI takes turns among all that it has, and what is fresh in the cache from
+// being packed or digested should leave while it is. What waits here can still be withdrawn.
+constexpr uint32_t kSendsPerPeer = 4;
 
 // Reading many short runs of the source's blocks costs MPI more than packing them first.
 constexpr uint64_t kStraightBytesMin = 8 << 10;
@@ -175,6 +180,8 @@ void MpiMover::DataThread::post_receive(const KvTransfer& transfer, const KvPiec
 // A piece that is packed needs a buffer.
 bool MpiMover::DataThread::can_go(const Waiting& waiting) const {
   const KvTransfer& transfer = *waiting.transfer;
+  const auto under_way = sends_to_.find(transfer.peer.rank);
+  if (under_way != sends_to_.end() && under_way->second >= kSendsPerPeer) return false;
   return !packs(transfer.plan->routes[waiting.piece().part.route]) ||
          staging_.available(transfer.peer.rank);
 }
@@ -223,13 +230,15 @@ void MpiMover::DataThread::start(Operation operation, const Stretches& stretches
     finish(operation, {false, mpi_error_text(code), 0, 0});
     return give_back(operation, false);
   }
+  if (operation.kind == Operation::Kind::send) ++sends_to_[operation.peer.rank];
   requests_.push_back(request);
   operations_.push_back(std::move(operation));
 }
 
-void MpiMover::DataThread::drop_waiting(const std::function<bool(const KvTransfer&)>& which,
-                                        const std::string& reason) {
+size_t MpiMover::DataThread::drop_waiting(const std::function<bool(const KvTransfer&)>& which,
+                                          const std::string& reason) {
   std::deque<Waiting> kept;
+  const size_t before = waiting_.size();
   for (const Waiting& waiting : waiting_) {
     if (which(*waiting.transfer)) {
       end_unposted(KvDirection::send, waiting.transfer->transfer, waiting.piece().piece, reason);
@@ -238,6 +247,7 @@ void MpiMover::DataThread::drop_waiting(const std::function<bool(const KvTransfe
     }
   }
   waiting_.swap(kept);
+  return before - waiting_.size();
 }
 
 // A send that has not begun and a receive that nothing has arrived for are withdrawn; what MPI has
@@ -253,7 +263,7 @@ void MpiMover::DataThread::cancel(TransferId transfer) {
 }
 
 void MpiMover::DataThread::end_peer(uint32_t rank, uint32_t incarnation) {
-  drop_waiting(
+  sends_abandoned_ += drop_waiting(
       [&](const KvTransfer& waiting) {
         return waiting.peer.rank == rank &&
                (incarnation == kAnyIncarnation || waiting.peer.incarnation <= incarnation);
@@ -393,7 +403,9 @@ void MpiMover::DataThread::give_back(Operation& operation, bool given_up) {
 }
 
 void MpiMover::DataThread::remove(size_t index, bool given_up) {
-  give_back(operations_[index], given_up);
+  Operation& gone = operations_[index];
+  if (gone.kind == Operation::Kind::send) --sends_to_[gone.peer.rank];
+  give_back(gone, given_up);
   requests_[index] = requests_.back();
   operations_[index] = std::move(operations_.back());
   requests_.pop_back();
@@ -442,7 +454,9 @@ void MpiMover::DataThread::rest(bool active) {
     return;
   }
   if (!requests_.empty() && now - active_at_ < kSpinUs) {
-    sched_yield();
+    // Parts of a message arrive while nothing ends: whoever leaves the processor now gets it back
+    // after somebody else's whole turn.
+    if (now - active_at_ > kHotUs) sched_yield();
     return;
   }
   const Micros nap = requests_.empty() ? kIdleUs : nap_us_;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -80,7 +81,9 @@ class MpiMover::DataThread {
   bool can_go(const Waiting& waiting) const;
   bool send_next();
   void post_send(const Waiting& waiting);
-  void drop_waiting(const std::function<bool(const KvTransfer&)>& which, const std::string& reason);
+  // How many pieces were dropped.
+  size_t drop_waiting(const std::function<bool(const KvTransfer&)>& which,
+                      const std::string& reason);
   void start(Operation operation, const Stretches& stretches);
   void end_unposted(KvDirection direction, TransferId transfer, uint32_t piece,
                     const std::string& reason);
@@ -115,6 +118,7 @@ class MpiMover::DataThread {
   std::vector<int> done_;
   std::vector<MPI_Status> statuses_;
   std::deque<Waiting> waiting_;
+  std::map<uint32_t, uint32_t> sends_to_;  // under way, by peer
   Staging staging_;
   std::unique_ptr<Trailers> trailers_ = std::make_unique<Trailers>();
   Micros active_at_ = 0;

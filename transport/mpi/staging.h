@@ -14,8 +14,8 @@ namespace baton {
 // not keep others from theirs. Owned by the data thread.
 class Staging {
  public:
-  static constexpr size_t kBuffers = 8;
-  static constexpr uint32_t kPerPeer = 2;  // one is packed while the other moves
+  static constexpr size_t kBuffers = 16;
+  static constexpr uint32_t kPerPeer = 4;  // one is packed while others move
 
   // Buffers have `bytes` bytes from now on, at least; those in use when they come back.
   void reserve(uint64_t bytes) {
