@@ -21,7 +21,7 @@ Result<void> GroupChannel::send(GroupOrder order, std::string_view body) {
   std::size_t at = 0;
   do {
     const std::size_t size = std::min(body.size() - at, kChunkBytes);
-    std::memcpy(area_ + kHeadBytes, body.data() + at, size);
+    if (size > 0) std::memcpy(area_ + kHeadBytes, body.data() + at, size);
     at += size;
     for (int turn = 0; turn < 2; ++turn) {  // it is there; all have it
       if (Result<void> met = group_.meet(Circle::all); !met.ok()) return met;

@@ -50,10 +50,15 @@ class Staging {
     --held_[buffer.peer];
     if (buffer.size >= bytes_) return free_.push_back(std::move(buffer));
     free_.push_back(make());
-    if (given_up) (void)buffer.bytes.release();  // it may be read for as long as the process lives
+    if (given_up) keep_for_ever(std::move(buffer.bytes));
   }
 
  private:
+  // MPI may read it for as long as the process lives.
+  static void keep_for_ever(std::unique_ptr<std::byte[]> bytes) {
+    static auto& kept = *new std::vector<std::unique_ptr<std::byte[]>>;
+    kept.push_back(std::move(bytes));
+  }
   // Written once, so that no piece waits for the system to find memory.
   Buffer make() const { return {std::make_unique<std::byte[]>(bytes_), bytes_, 0}; }
 
