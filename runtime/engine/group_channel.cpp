@@ -61,7 +61,7 @@ Result<void> GroupChannel::reply(std::string_view body) {
   CHECK(kHeadBytes + group_.size() * kReplyBytes <= kAreaBytes);
   std::byte* const slot = area_ + kHeadBytes + group_.index() * kReplyBytes;
   std::memcpy(slot, &size, sizeof size);
-  std::memcpy(slot + sizeof size, body.data(), size);
+  if (size > 0) std::memcpy(slot + sizeof size, body.data(), size);
   return group_.meet(Circle::all);
 }
 
