@@ -172,6 +172,10 @@ TEST_CASE("the real model on 2 and 3 ranks gives the bits and the cache of one")
     MESSAGE("no real model: set BATON_MODEL");
     return;
   }
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  MESSAGE("many minutes under a sanitizer: the tiny models take the same paths");
+  return;
+#endif
   RigOptions options = kind(real_model(), ActivationMode::int8, KvDtype::bf16);
   std::vector<Sequence> all = sequences(3);
   all.push_back(all.front());
