@@ -107,7 +107,7 @@ class LongTrace(unittest.TestCase):
                         return
                     between(number)
                     result = client.submit(**self.request(number)).result
-                    got[number] = (result.ids, result.logprobs)
+                    got[number] = (result.usage.weights_version, result.ids, result.logprobs)
             except Exception as error:  # noqa: BLE001: said below, by the test's own thread
                 errors.append(error)
 
@@ -119,10 +119,14 @@ class LongTrace(unittest.TestCase):
         self.assertEqual(errors, [])
         return got
 
-    def test_T49_a_decode_rank_is_killed_in_the_middle_and_every_request_has_its_one_right_result(self):
+    def test_T49_a_killed_decode_rank_and_other_weights_in_the_middle_and_every_request_has_its_one_right_result(self):
         model = harness.tiny_model("--type", "Q4_1")
-        with harness.Cluster(model, ranks=1) as cluster, cluster.client() as client:
-            expected = self.run_all(client)
+        other = harness.tiny_model("--type", "Q4_1", "--seed", "77")
+        expected = {}
+        for version, weights in ((1, model), (2, other)):
+            with harness.Cluster(weights, ranks=1) as cluster, cluster.client() as client:
+                expected[version] = [outcome[1:] for outcome in self.run_all(client)]
+        self.assertNotEqual(expected[1], expected[2])
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as layouts:
             layouts.write(LAYOUTS)
             layouts.flush()
@@ -130,11 +134,16 @@ class LongTrace(unittest.TestCase):
                 with cluster.client() as client:
                     victim = cluster.rank_pid(6)
 
-                    def kill(number):
+                    def disturb(number):
+                        if number == self.REQUESTS // 3:
+                            client.update_weights(other)
                         if number == self.REQUESTS // 2:
                             os.kill(victim, signal.SIGKILL)
 
-                    self.assertEqual(self.run_all(client, kill), expected)
+                    got = self.run_all(client, disturb)
+                    for number, (version, *outcome) in enumerate(got):
+                        self.assertEqual(tuple(outcome), expected[version][number], number)
+                    self.assertGreater(min(sum(g[0] == version for g in got) for version in (1, 2)), 100)
                     status = client.status()
                     self.assertEqual(status.counters["deaths"], 1)
                     # Four pairs of placements, planned once each.
