@@ -182,6 +182,7 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
 
   // ---- starting.cpp: from a hand-off record to running sequences
   void activate(Context& context, Incoming& incoming);
+  Sequence& place_sequence(const Incoming& incoming, size_t index, uint64_t age);
   void start_sequence(const Incoming& incoming, size_t index, uint64_t age);
   void share_out(Incoming& incoming, const std::vector<uint32_t>& slots);
   void start_keeping(Sequence& sequence, const PrefixNames& names);

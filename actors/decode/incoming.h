@@ -34,9 +34,10 @@ struct Incoming {
   std::vector<SlotLease> slots;            // one per choice that runs
   std::shared_ptr<const RoutedPlan> plan;  // from the source; the mover's thread uses it too
   uint32_t tokens = 0;                     // positions that are here when it has come
-  uint32_t from_token = 0;                 // positions that were here before
-  PrefixNames prefix;                      // of their blocks
-  uint32_t hit_blocks = 0;         // leading ones of `blocks`: shares, from the prefix cache
+  // Positions that were here before: whole blocks, the leading ones of `blocks`, shared with the
+  // prefix cache.
+  uint32_t from_token = 0;
+  PrefixNames prefix;              // of their blocks
   std::vector<BlockLease> blocks;  // for these, in table order, and those for what is decoded
   uint64_t weights = 0;            // version that it runs on
   std::vector<IncomingPiece> pieces;

@@ -141,9 +141,9 @@ Result<void> Decode::take_blocks(Incoming& incoming, const Reserve& wanted) {
     incoming.blocks = cache_.find(names.first(std::min(most, names.size())));
   }
   incoming.prefix = wanted.prefix;
-  incoming.hit_blocks = static_cast<uint32_t>(incoming.blocks.size());
-  const uint32_t needed =
-      blocks_of(wanted, geometry, engine_.context_max(), pool_.size()) - incoming.hit_blocks;
+  const auto hits = static_cast<uint32_t>(incoming.blocks.size());
+  incoming.from_token = hits * geometry.block_tokens;
+  const uint32_t needed = blocks_of(wanted, geometry, engine_.context_max(), pool_.size()) - hits;
   std::vector<BlockLease> rest = cache_.take(needed);
   if (rest.empty()) {
     return Error{ErrorCode::busy, "the request needs " + std::to_string(needed) +
@@ -152,7 +152,7 @@ Result<void> Decode::take_blocks(Incoming& incoming, const Reserve& wanted) {
   }
   std::move(rest.begin(), rest.end(), std::back_inserter(incoming.blocks));
   if (wanted.prefix.named()) counters_.cache_asked += wanted.tokens;
-  counters_.cache_hit += incoming.hit_blocks * geometry.block_tokens;
+  counters_.cache_hit += incoming.from_token;
   return {};
 }
 
@@ -185,7 +185,6 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
   incoming.plan = plans_.find(wanted.plan);
   incoming.tokens = wanted.tokens;
   incoming.progress_us = context.now();
-  incoming.from_token = incoming.hit_blocks * geometry.block_tokens;
   incoming.local = wanted.tokens - incoming.from_token <= wanted.local_tokens;
   std::vector<BlockId> blocks;
   if (!incoming.local) {
@@ -193,7 +192,7 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
     blocks.resize(geometry.blocks_for(wanted.tokens));
     const Result<void> posted = post_receives(context, incoming, blocks, wanted.tag_first);
     if (!posted.ok()) return posted.error();
-    blocks.erase(blocks.begin(), blocks.begin() + incoming.hit_blocks);
+    blocks.erase(blocks.begin(), blocks.begin() + incoming.from_token / geometry.block_tokens);
   }
   while (incoming.slots.size() < wanted.n) incoming.slots.push_back(*slots_.take());
 

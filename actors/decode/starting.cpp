@@ -49,21 +49,27 @@ void Decode::start_keeping(Sequence& sequence, const PrefixNames& names) {
   keep_blocks(sequence);
 }
 
-void Decode::start_sequence(const Incoming& incoming, size_t index, uint64_t age) {
-  const Adopt& adopt = *incoming.adopt;
-  const TokenEntry& first = adopt.first[index];
-  const std::vector<TokenId>& committed = adopt.committed[index];
+// In the slot of the reservation, with what it says of the request.
+Sequence& Decode::place_sequence(const Incoming& incoming, size_t index, uint64_t age) {
   std::optional<Sequence>& place = sequences_[incoming.slots[index].slot.value];
   CHECK(!place);
   Sequence& sequence = place.emplace();
   sequence.request = incoming.request;
   sequence.epoch = incoming.epoch;
-  sequence.gateway = adopt.gateway;
   sequence.transfer = incoming.transfer;
   sequence.slot = incoming.slots[index];
-  sequence.choice = first.choice;
   sequence.age = age;
   sequence.weights = incoming.weights;
+  return sequence;
+}
+
+void Decode::start_sequence(const Incoming& incoming, size_t index, uint64_t age) {
+  const Adopt& adopt = *incoming.adopt;
+  const TokenEntry& first = adopt.first[index];
+  const std::vector<TokenId>& committed = adopt.committed[index];
+  Sequence& sequence = place_sequence(incoming, index, age);
+  sequence.gateway = adopt.gateway;
+  sequence.choice = first.choice;
   sequence.tokens = adopt.prompt;
   sequence.tokens.insert(sequence.tokens.end(), committed.begin(), committed.end());
   if (first.has_token) sequence.tokens.push_back(first.id);
@@ -109,7 +115,7 @@ std::optional<Refusal> Decode::find_fault(const Incoming& incoming, const Start&
                        " tokens, the reservation has " + std::to_string(incoming.tokens),
                    0};
   }
-  if (start.sampling.prompt_logprobs >= 0 && incoming.hit_blocks > 0) {
+  if (start.sampling.prompt_logprobs >= 0 && incoming.from_token > 0) {
     return Refusal{ErrorCode::internal,
                    "a prompt that is to be scored was looked up in the prefix cache", 0};
   }
@@ -146,25 +152,16 @@ void Decode::on(Context& context, const Envelope& from, Start& start) {
 
 void Decode::start_local(Context& context, Incoming& incoming, Start& start) {
   ++counters_.local_prefills;
-  const uint32_t block_tokens = engine_.geometry().block_tokens;
-  std::optional<Sequence>& place = sequences_[incoming.slots[0].slot.value];
-  CHECK(!place);
-  Sequence& sequence = place.emplace();
-  sequence.request = incoming.request;
-  sequence.epoch = incoming.epoch;
+  Sequence& sequence = place_sequence(incoming, 0, ++last_age_);
   sequence.gateway = start.gateway;
-  sequence.transfer = incoming.transfer;
-  sequence.slot = incoming.slots[0];
-  sequence.age = ++last_age_;
-  sequence.weights = incoming.weights;
   sequence.tokens = std::move(start.ids);
   sequence.prompt_tokens = sequence.size();
   if (!start.committed.empty()) {
     sequence.tokens.insert(sequence.tokens.end(), start.committed[0].begin(),
                            start.committed[0].end());
   }
-  sequence.computed = incoming.hit_blocks * block_tokens;
-  sequence.kept_blocks = incoming.hit_blocks;
+  sequence.computed = incoming.from_token;
+  sequence.kept_blocks = incoming.from_token / engine_.geometry().block_tokens;
   sequence.sampling = std::move(start.sampling);
   sequence.stops = std::move(start.stops);
   sequence.scoring = sequence.sampling.prompt_logprobs >= 0;

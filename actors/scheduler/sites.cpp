@@ -16,6 +16,20 @@ uint32_t spendable(const LeaseRoom& room) {
   return room.blocks > room.slots_used ? room.blocks - room.slots_used : 0;
 }
 
+// The least loaded instance, or one that knows the beginning of the prompt and is cheaper for it.
+template <class Known, class Cost>
+WorkerKey cheapest(WorkerKey least_loaded, const Known& with_prefix, const Cost& cost_of) {
+  WorkerKey best = least_loaded;
+  uint64_t cost = cost_of(best, 0);
+  for (const PrefixDirectory::Known& known : with_prefix) {
+    const uint64_t its = cost_of(known.instance, known.tokens);
+    if (its >= cost) continue;
+    cost = its;
+    best = known.instance;
+  }
+  return best;
+}
+
 }  // namespace
 
 uint64_t prefill_cost(const PrefillSite& site, uint64_t positions, uint64_t cached) {
@@ -133,15 +147,10 @@ std::optional<WorkerKey> Sites::choose_prefill(const Need& need,
   const auto least = std::find_if(prefills_open_.begin(), prefills_open_.end(),
                                   [&](const PrefillOrder& entry) { return open(entry.key); });
   if (least == prefills_open_.end()) return std::nullopt;
-  WorkerKey best = least->key;
-  uint64_t cost = prefill_cost(prefills_.at(best), need.positions, 0);
-  for (const PrefixDirectory::Known& known : prefixes_.find(prefix, kKnownMax, open)) {
-    const uint64_t its = prefill_cost(prefills_.at(known.instance), need.positions, known.tokens);
-    if (its >= cost) continue;
-    cost = its;
-    best = known.instance;
-  }
-  return best;
+  return cheapest(least->key, prefixes_.find(prefix, kKnownMax, open),
+                  [&](WorkerKey key, uint64_t cached) {
+                    return prefill_cost(prefills_.at(key), need.positions, cached);
+                  });
 }
 
 std::optional<WorkerKey> Sites::choose_decode(const Need& need, std::optional<WorkerKey> excluded,
@@ -157,15 +166,10 @@ std::optional<WorkerKey> Sites::choose_decode(const Need& need, std::optional<Wo
   const auto least = std::find_if(decodes_open_.begin(), decodes_open_.end(),
                                   [&](const DecodeOrder& entry) { return open(entry.key); });
   if (least == decodes_open_.end()) return std::nullopt;
-  WorkerKey best = least->key;
-  uint64_t cost = decode_cost(decodes_.at(best), need.positions, 0);
-  for (const PrefixDirectory::Known& known : prefixes_.find(prefix, kKnownMax, open)) {
-    const uint64_t its = decode_cost(decodes_.at(known.instance), need.positions, known.tokens);
-    if (its >= cost) continue;
-    cost = its;
-    best = known.instance;
-  }
-  return best;
+  return cheapest(least->key, prefixes_.find(prefix, kKnownMax, open),
+                  [&](WorkerKey key, uint64_t cached) {
+                    return decode_cost(decodes_.at(key), need.positions, cached);
+                  });
 }
 
 uint32_t Sites::local_tokens(const Need& need, std::optional<WorkerKey> source,
@@ -175,12 +179,13 @@ uint32_t Sites::local_tokens(const Need& need, std::optional<WorkerKey> source,
   load.prefill_alive = reach_.prefill;
   load.sequences = target.room.slots_used;
   load.kv_bytes_per_token = target.bytes_per_token;
-  // With every window full, it would wait for all that the least loaded instance has ahead.
-  load.tokens_ahead = UINT64_MAX;
-  if (source) load.tokens_ahead = prefills_.at(*source).positions_ahead;
-  for (const auto& [key, site] : prefills_) {
-    if (source) break;
-    load.tokens_ahead = std::min(load.tokens_ahead, site.positions_ahead);
+  if (source) {
+    load.tokens_ahead = prefills_.at(*source).positions_ahead;
+  } else {  // with every window full, it would wait for all that the least loaded one has ahead
+    load.tokens_ahead = UINT64_MAX;
+    for (const auto& [key, site] : prefills_) {
+      load.tokens_ahead = std::min(load.tokens_ahead, site.positions_ahead);
+    }
   }
   return local_tokens_max(local_, load);
 }

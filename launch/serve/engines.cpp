@@ -16,12 +16,8 @@ uint64_t kv_bytes_for(const OpenedModel& model, const ServeOptions& options,
   if (instance.kv_cache_bytes > 0) return instance.kv_cache_bytes;
   const Placement placement = placement_of(model.config, part_of(instance, instance.first_rank),
                                            instance.kv_dtype, instance.block_tokens);
-  uint64_t block_bytes = 0;  // of the rank that has the largest
-  for (uint32_t rank = 0; rank < placement.ranks.size(); ++rank) {
-    block_bytes = std::max(block_bytes, placement.geometry(rank).block_bytes());
-  }
   const uint64_t one_context =
-      block_bytes * (uint64_t{model.context_max} / instance.block_tokens + 1);
+      placement.block_bytes_max() * (uint64_t{model.context_max} / instance.block_tokens + 1);
   const uint64_t useful = one_context * options.limits.decode_slots;
   const uint64_t share = machine_memory() / 8 / std::max<uint64_t>(1, engines);
   return std::max(one_context, std::min({kDefaultKvBytes, useful, share}));

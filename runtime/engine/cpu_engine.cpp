@@ -38,10 +38,7 @@ Result<void> check_options(const CpuEngineOptions& options, const ModelConfig& c
 // number on all ranks of an instance, so the rank with the largest blocks decides.
 Result<StepLimits> limits_of(const CpuEngineOptions& options, const ModelConfig& config,
                              const Placement& placement) {
-  uint64_t block_bytes = 0;
-  for (uint32_t rank = 0; rank < placement.ranks.size(); ++rank) {
-    block_bytes = std::max(block_bytes, placement.geometry(rank).block_bytes());
-  }
+  const uint64_t block_bytes = placement.block_bytes_max();
   const uint64_t blocks =
       options.kv_blocks > 0 ? options.kv_blocks : options.kv_cache_bytes / block_bytes;
   if (blocks == 0 || blocks > INT32_MAX) {

@@ -1,5 +1,6 @@
 #include "runtime/layout/placement.h"
 
+#include <algorithm>
 #include <string>
 
 #include "runtime/base/check.h"
@@ -58,6 +59,14 @@ uint32_t first_unowned_head(const Placement& p, uint32_t layer) {
 }
 
 }  // namespace
+
+uint64_t Placement::block_bytes_max() const {
+  uint64_t most = 0;
+  for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    most = std::max(most, geometry(rank).block_bytes());
+  }
+  return most;
+}
 
 KvGeometry Placement::geometry(uint32_t rank) const {
   CHECK(rank < ranks.size());

@@ -23,6 +23,8 @@ struct Placement {
 
   // Shape of the store of one rank.
   KvGeometry geometry(uint32_t rank) const;
+  // Bytes of a block on the rank whose blocks are largest.
+  uint64_t block_bytes_max() const;
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 
