@@ -9,86 +9,39 @@
 #include <string>
 #include <vector>
 
+#include "tests/bench/engine_load.h"
 #include "tests/bench/probe.h"
 #include "tests/bench/timing.h"
-#include "tests/unit/engine/engine_driver.h"
 
 namespace baton::bench {
 namespace {
 
 constexpr double kSeconds = 1.0;  // per line
 
-struct Arguments {
-  std::string model;
-  ActivationMode mode = ActivationMode::int8;
+struct Arguments : EngineWords {
   std::vector<int> threads;
-  bool pin = false;
   uint32_t context = 128;
   std::string only;  // part of the names of the lines to measure
 };
 
-[[noreturn]] void fail(const std::string& text) {
-  std::fprintf(stderr, "bench_engine: %s\n", text.c_str());
-  std::exit(1);
-}
-
 Arguments parse(int argc, char** argv) {
   Arguments out;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const auto value = [&]() -> std::string {
-      if (++i == argc) fail(argument + " needs a value");
-      return argv[i];
-    };
-    if (argument == "--activations") {
-      out.mode = value() == "f32" ? ActivationMode::f32 : ActivationMode::int8;
-    } else if (argument == "--threads") {
-      out.threads.push_back(std::max(1, std::atoi(value().c_str())));
-    } else if (argument == "--pin") {
-      out.pin = true;
-    } else if (argument == "--context") {
-      out.context = static_cast<uint32_t>(std::max(1, std::atoi(value().c_str())));
-    } else if (argument == "--only") {
-      out.only = value();
-    } else {
-      out.model = argument;
-    }
-  }
-  if (out.model.empty()) {
-    fail(
-        "usage: bench_engine MODEL [--activations int8|f32] [--threads N]... [--pin] [--context "
-        "N]");
-  }
+  static_cast<EngineWords&>(out) =
+      parse_words(argc, argv, "[--threads N]... [--context N] [--only WORDS]",
+                  [&](const std::string& word, const std::function<std::string()>& value) {
+                    if (word == "--threads") {
+                      out.threads.push_back(std::max(1, std::atoi(value().c_str())));
+                    } else if (word == "--context") {
+                      out.context = static_cast<uint32_t>(std::max(1, std::atoi(value().c_str())));
+                    } else if (word == "--only") {
+                      out.only = value();
+                    } else {
+                      return false;
+                    }
+                    return true;
+                  });
   if (out.threads.empty()) out.threads = {1, 2};
   return out;
-}
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) fail(result.error().text);
-  return std::move(result).value();
-}
-
-struct Load {
-  const char* name;
-  uint32_t rows;
-  uint32_t tokens;  // of each row
-  uint32_t position;
-};
-
-std::vector<BatchRow> rows_of(EngineDriver& driver, const Load& load) {
-  driver.reset_blocks();
-  std::vector<BatchRow> rows(load.rows);
-  for (uint32_t i = 0; i < load.rows; ++i) {
-    rows[i].key = i;
-    for (uint32_t t = 0; t < load.tokens; ++t) {
-      rows[i].tokens.push_back(static_cast<TokenId>((i * 131 + t * 17) % 512));
-    }
-    rows[i].position = load.position;
-    rows[i].blocks = driver.take_blocks(load.position + load.tokens);
-    rows[i].sampling.top_logprobs = 0;
-  }
-  return rows;
 }
 
 void bench(const Arguments& arguments, int threads) {
@@ -117,7 +70,7 @@ void bench(const Arguments& arguments, int threads) {
         Load{"decode B=8", 8, 1, arguments.context},
         Load{"decode B=32", 32, 1, arguments.context}}) {
     if (std::string(load.name).find(arguments.only) == std::string::npos) continue;
-    const std::vector<BatchRow> rows = rows_of(*driver, load);
+    const std::vector<BatchRow> rows = rows_of(*driver, load, 0);
     const Timing timing = measure(5, kSeconds, [&] { driver->step(rows); });
     const double tokens = load.rows * load.tokens;
     const ModelConfig& config = weights->config();

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/bench/engine_load.h"
 #include "tests/bench/timing.h"
-#include "tests/unit/engine/engine_driver.h"
 #include "tests/unit/engine/followers.h"
 
 namespace baton::bench {
@@ -22,72 +22,26 @@ constexpr double kSeconds = 1.0;  // per line
 constexpr int kSpins = 1 << 12;   // as ranks that have a core for each thread
 constexpr uint32_t kContext = 128;
 
-struct Arguments {
-  std::string model;
-  ActivationMode mode = ActivationMode::int8;
+struct Arguments : EngineWords {
   uint32_t cores = 2;
-  bool pin = false;
 };
-
-[[noreturn]] void fail(const std::string& text) {
-  std::fprintf(stderr, "bench_parallel: %s\n", text.c_str());
-  std::exit(1);
-}
 
 Arguments parse(int argc, char** argv) {
   Arguments out;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const auto value = [&]() -> std::string {
-      if (++i == argc) fail(argument + " needs a value");
-      return argv[i];
-    };
-    if (argument == "--activations") {
-      out.mode = value() == "f32" ? ActivationMode::f32 : ActivationMode::int8;
-    } else if (argument == "--cores") {
-      out.cores = static_cast<uint32_t>(std::max(1, std::atoi(value().c_str())));
-    } else if (argument == "--pin") {
-      out.pin = true;
-    } else {
-      out.model = argument;
-    }
-  }
-  if (out.model.empty()) {
-    fail("usage: bench_parallel MODEL [--cores N] [--activations int8|f32] [--pin]");
-  }
+  static_cast<EngineWords&>(out) =
+      parse_words(argc, argv, "[--cores N]",
+                  [&](const std::string& word, const std::function<std::string()>& value) {
+                    if (word != "--cores") return false;
+                    out.cores = static_cast<uint32_t>(std::max(1, std::atoi(value().c_str())));
+                    return true;
+                  });
   return out;
 }
 
-template <class T>
-T must(Result<T> result) {
-  if (!result) fail(result.error().text);
-  return std::move(result).value();
-}
-
-struct Load {
-  const char* name;
-  uint32_t rows;
-  uint32_t tokens;  // of each row
-  uint32_t position;
-};
 constexpr Load kLoads[] = {{"prefill 256", 1, 256, 0},
                            {"decode B=1", 1, 1, kContext},
                            {"decode B=8", 8, 1, kContext},
                            {"decode B=32", 32, 1, kContext}};
-
-std::vector<BatchRow> rows_of(EngineDriver& driver, const Load& load) {
-  driver.reset_blocks();
-  std::vector<BatchRow> rows(load.rows);
-  for (uint32_t i = 0; i < load.rows; ++i) {
-    rows[i].key = i;
-    for (uint32_t t = 0; t < load.tokens; ++t) {
-      rows[i].tokens.push_back(static_cast<TokenId>((i * 131 + t * 17) % 512));
-    }
-    rows[i].position = load.position;
-    rows[i].blocks = driver.take_blocks(load.position + load.tokens);
-  }
-  return rows;
-}
 
 // Tokens per second of each load.
 std::vector<double> speeds_of(const Arguments& arguments, const ModelFile& file, const PartOf& of,

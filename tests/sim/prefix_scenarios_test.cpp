@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "launch/sim/checkers/rest_checker.h"
-#include "launch/sim/expected_stream.h"
-#include "launch/sim/sim_client.h"
-#include "launch/sim/sim_cluster.h"
+#include "tests/sim/quiet_cluster.h"
 
 #include <doctest/doctest.h>
 
@@ -14,20 +11,8 @@ namespace baton {
 namespace {
 
 // A cluster, and one client after the other or all at once, whose answers are known.
-struct Hall {
-  SwarmPlan plan;
-  std::vector<std::unique_ptr<SimClient>> clients;
-  std::unique_ptr<SimCluster> cluster;
-
-  explicit Hall(const SwarmPlan& wanted) : plan(wanted) {
-    SimClusterHooks hooks;
-    hooks.to_client = [this](const Mail& mail) {
-      clients.at(client_of_connection(mail.envelope.to.slot) - 1)->receive(mail);
-    };
-    cluster = std::make_unique<SimCluster>(11, plan, std::move(hooks));
-    REQUIRE(world().run_until([this] { return cluster->all_joined(); }, 5 * kSecond));
-  }
-  World& world() { return cluster->world(); }
+struct Hall : QuietCluster {
+  explicit Hall(const SwarmPlan& wanted) : QuietCluster(11, wanted) {}
 
   // `common` positions as everybody has them, then `own` that only this client has.
   SimClient& submit(uint32_t common, uint32_t own, uint32_t tokens) {
@@ -44,31 +29,19 @@ struct Hall {
     submit.has_seed = true;
     submit.sampling.seed = number;
     submit.sampling.top_logprobs = 0;
-    SimClientHooks quiet{[](const JobRecord&, const ClientTokens&) {}, [](const std::string&) {}};
-    clients.push_back(std::make_unique<SimClient>(world(), number, ClientPlan{}, quiet));
-    clients.back()->start({submit}, true);
-    return *clients.back();
+    return start(std::move(submit));
   }
   void finish() {
-    REQUIRE(world().run_until(
-        [this] {
-          return std::all_of(clients.begin(), clients.end(),
-                             [](const auto& client) { return client->finished(); });
-        },
-        300 * kSecond));
+    REQUIRE(all_finished(300 * kSecond));
     for (const auto& client : clients) {
       const JobRecord& job = client->jobs().at(1);
       CAPTURE(job.submit.sampling.seed);
       CHECK(job.end == JobEnd::done);
-      const ExpectedStream expected =
-          expect_stream({cluster->model(), &cluster->tokenizer(), plan.context_max}, job.submit,
-                        job.submit.ids, job.submit.sampling.seed, 0);
-      CHECK(job.streams.at(0).ids == expected.ids);
-      CHECK(job.streams.at(0).logprobs == expected.logprobs);
+      const ExpectedStream right = expected(job);
+      CHECK(job.streams.at(0).ids == right.ids);
+      CHECK(job.streams.at(0).logprobs == right.logprobs);
     }
-    if (world().run_until([this] { return unrest(*cluster).empty(); }, 60 * kSecond)) return;
-    for (const std::string& text : unrest(*cluster)) MESSAGE(text);
-    CHECK(false);
+    CHECK(at_rest());
   }
   const SchedulerCounters& counted() const { return cluster->scheduler()->counters(); }
 };

@@ -2,10 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/sim/checkers/rest_checker.h"
-#include "launch/sim/expected_stream.h"
-#include "launch/sim/sim_client.h"
-#include "launch/sim/sim_cluster.h"
+#include "tests/sim/quiet_cluster.h"
 
 #include <doctest/doctest.h>
 
@@ -57,43 +54,22 @@ Outcome run(const Pairing& pairing) {
   plan.limits.piece_bytes_max = pairing.piece_bytes_max;
   plan.limits.kv_layer_groups = pairing.layer_groups;
   plan.limits.decode_slots = 6;
-  std::vector<std::unique_ptr<SimClient>> clients;
-  SimClusterHooks hooks;
-  hooks.to_client = [&](const Mail& mail) {
-    clients.at(client_of_connection(mail.envelope.to.slot) - 1)->receive(mail);
-  };
-  SimCluster cluster(11, plan, std::move(hooks));
-  World& world = cluster.world();
-  REQUIRE(world.run_until([&] { return cluster.all_joined(); }, 5 * kSecond));
-  for (uint32_t i = 0; i < pairing.jobs; ++i) {
-    SimClientHooks quiet{[](const JobRecord&, const ClientTokens&) {}, [](const std::string&) {}};
-    clients.push_back(std::make_unique<SimClient>(world, i + 1, ClientPlan{}, quiet));
-    clients.back()->start({job_of(i)}, true);
-  }
+  QuietCluster quiet(11, plan);
+  for (uint32_t i = 0; i < pairing.jobs; ++i) quiet.start(job_of(i));
   Outcome outcome;
-  CHECK(world.run_until(
-      [&] {
-        return std::all_of(clients.begin(), clients.end(),
-                           [](const auto& client) { return client->finished(); });
-      },
-      120 * kSecond));
-  for (const auto& client : clients) {
+  CHECK(quiet.all_finished(120 * kSecond));
+  for (const auto& client : quiet.clients) {
     const JobRecord& job = client->jobs().at(1);
-    bool right = job.end == JobEnd::done;
-    for (uint32_t choice = 0; choice < job.submit.n; ++choice) {
-      const ExpectedStream expected =
-          expect_stream({cluster.model(), &cluster.tokenizer(), plan.context_max}, job.submit,
-                        job.submit.ids, job.submit.sampling.seed, choice);
-      right = right && job.streams.at(choice).ids == expected.ids &&
-              job.streams.at(choice).logprobs == expected.logprobs;
-    }
-    outcome.right += right;
+    const ExpectedStream expected = quiet.expected(job);
+    const StreamRecord& got = job.streams.at(0);
+    outcome.right +=
+        job.end == JobEnd::done && got.ids == expected.ids && got.logprobs == expected.logprobs;
     outcome.exact = outcome.exact && job.done.usage.exact;
     outcome.inexact = outcome.inexact && !job.done.usage.exact;
   }
-  outcome.rested = world.run_until([&] { return unrest(cluster).empty(); }, 60 * kSecond);
-  outcome.plans_computed = cluster.scheduler()->members().plan_counters().computed;
-  outcome.plans_cached = cluster.scheduler()->members().plan_counters().hits;
+  outcome.rested = quiet.at_rest();
+  outcome.plans_computed = quiet.cluster->scheduler()->members().plan_counters().computed;
+  outcome.plans_cached = quiet.cluster->scheduler()->members().plan_counters().hits;
   return outcome;
 }
 

@@ -1,9 +1,6 @@
 #include <memory>
 
-#include "launch/sim/checkers/rest_checker.h"
-#include "launch/sim/expected_stream.h"
-#include "launch/sim/sim_client.h"
-#include "launch/sim/sim_cluster.h"
+#include "tests/sim/quiet_cluster.h"
 
 #include <doctest/doctest.h>
 
@@ -14,23 +11,16 @@ const ActorId kGateway{0, kGatewaySlot, 0};
 const ActorId kScheduler{0, kSchedulerSlot, 0};
 
 // A small cluster without chance faults, and clients whose every job the test knows.
-struct Scene {
-  SwarmPlan plan;
-  std::vector<std::unique_ptr<SimClient>> clients;
-  std::unique_ptr<SimCluster> cluster;
-
-  explicit Scene(uint32_t prefill_ranks = 1, uint32_t decode_ranks = 2) {
+struct Scene : QuietCluster {
+  explicit Scene(uint32_t prefill_ranks = 1, uint32_t decode_ranks = 2)
+      : QuietCluster(7, plan_of(prefill_ranks, decode_ranks)) {}
+  static SwarmPlan plan_of(uint32_t prefill_ranks, uint32_t decode_ranks) {
+    SwarmPlan plan;
     plan.prefill_ranks = prefill_ranks;
     plan.decode_ranks = decode_ranks;
     plan.limits.decode_slots = 4;
-    SimClusterHooks hooks;
-    hooks.to_client = [this](const Mail& mail) {
-      clients.at(client_of_connection(mail.envelope.to.slot) - 1)->receive(mail);
-    };
-    cluster = std::make_unique<SimCluster>(7, plan, std::move(hooks));
-    REQUIRE(world().run_until([this] { return cluster->all_joined(); }, 5 * kSecond));
+    return plan;
   }
-  World& world() { return cluster->world(); }
   ActorId prefill() const { return {cluster->prefill_ranks().front(), kPrefillSlot, 0}; }
 
   SimClient& submit(uint32_t tokens, int64_t deadline_ms = 0) {
@@ -44,29 +34,18 @@ struct Scene {
     submit.sampling.seed = 99;
     submit.sampling.top_logprobs = 0;
     submit.deadline_ms = deadline_ms;
-    const auto number = static_cast<uint32_t>(clients.size() + 1);
-    SimClientHooks quiet{[](const JobRecord&, const ClientTokens&) {}, [](const std::string&) {}};
-    clients.push_back(std::make_unique<SimClient>(world(), number, ClientPlan{}, quiet));
-    clients.back()->start({submit}, true);
-    return *clients.back();
+    return start(std::move(submit));
   }
   const JobRecord& job(const SimClient& client) const { return client.jobs().at(1); }
   bool right(const SimClient& client) const {
     const JobRecord& job = client.jobs().at(1);
-    const ExpectedStream expected =
-        expect_stream({cluster->model(), &cluster->tokenizer(), plan.context_max}, job.submit,
-                      job.submit.ids, job.submit.sampling.seed, 0);
+    const ExpectedStream right = expected(job);
     const StreamRecord& stream = job.streams.at(0);
-    return job.end == JobEnd::done && stream.ids == expected.ids &&
-           stream.logprobs == expected.logprobs && stream.text == expected.text;
+    return job.end == JobEnd::done && stream.ids == right.ids &&
+           stream.logprobs == right.logprobs && stream.text == right.text;
   }
   bool finish(const SimClient& client, Micros within = 30 * kSecond) {
     return world().run_until([&] { return client.finished(); }, within);
-  }
-  bool at_rest(Micros within = 60 * kSecond) {
-    if (world().run_until([this] { return unrest(*cluster).empty(); }, within)) return true;
-    for (const std::string& text : unrest(*cluster)) MESSAGE(text);
-    return false;
   }
   // Where the request decodes, once it does.
   uint32_t decode_rank() {

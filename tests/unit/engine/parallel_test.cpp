@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/unit/engine/engine_rig.h"
+#include "tests/unit/model/oracle_models.h"
 #include "transport/shm/shm_group.h"
 
 #include <doctest/doctest.h>
@@ -97,12 +98,6 @@ RigOptions with(RigOptions options, const Degrees& degrees) {
   return options;
 }
 
-std::string real_model() {
-  if (const char* given = std::getenv("BATON_MODEL")) return given;
-  const char* home = std::getenv("HOME");
-  return std::string(home ? home : "") + "/.cache/baton/SmolLM2-135M-Instruct.Q4_1.gguf";
-}
-
 }  // namespace
 
 TEST_CASE("any number of ranks and stages gives the bits and the cache of one rank") {
@@ -168,15 +163,13 @@ TEST_CASE("warm-up leaves every rank's pool as if nothing had been there") {
 }
 
 TEST_CASE("the real model on 2 and 3 ranks gives the bits and the cache of one") {
-  if (!std::filesystem::exists(real_model())) {
-    MESSAGE("no real model: set BATON_MODEL");
-    return;
-  }
+  const std::optional<std::string> model = test::real_model();
+  if (!model) return;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   MESSAGE("many minutes under a sanitizer: the tiny models take the same paths");
   return;
 #endif
-  RigOptions options = kind(real_model(), ActivationMode::int8, KvDtype::bf16);
+  RigOptions options = kind(*model, ActivationMode::int8, KvDtype::bf16);
   std::vector<Sequence> all = sequences(3);
   all.push_back(all.front());
   all.back().prompt = made_up_prompt(180, 9, 49152);
