@@ -212,7 +212,8 @@ class Decode final : public ActorOf<Decode, DecodeMessages> {
   std::optional<BlockLease> take_block(Context& context, uint32_t slot);
   bool make_room(Context& context, uint32_t needy);
   bool make_room_among_choices(Context& context, uint32_t needy);
-  void set_aside(Sequence& sequence);
+  std::optional<BlockLease> free_block(Sequence& sequence);
+  void set_aside(Sequence& sequence, bool everything);
   void drop_copies(const std::vector<BlockLease>& targets);
   void preempt(Context& context, uint64_t age);
 

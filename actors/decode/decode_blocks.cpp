@@ -31,14 +31,13 @@ bool Decode::grow(Context& context, uint32_t slot) {
   }
   const uint32_t start = row_start(*sequences_[slot]);
   for (uint32_t i = start / block_tokens; i < needed; ++i) {
-    if (!shared(sequences_[slot]->block_table[i])) continue;
-    std::optional<BlockLease> own = take_block(context, slot);
-    if (!own) return false;
-    Sequence& sequence = *sequences_[slot];
-    if (!shared(sequence.block_table[i])) {  // the others have gone to make room
-      sequence.spare.push_back(std::move(*own));
-      continue;
+    std::optional<BlockLease> own;
+    while (!own && shared(sequences_[slot]->block_table[i])) {  // until the others make room for it
+      own = free_block(*sequences_[slot]);
+      if (!own && !make_room(context, slot)) return false;
     }
+    if (!own) continue;
+    Sequence& sequence = *sequences_[slot];
     BlockLease theirs = std::exchange(sequence.blocks[i], std::move(*own));
     sequence.block_table[i] = sequence.blocks[i].id();
     if (i * block_tokens >= start) continue;  // nothing of it is needed
@@ -59,16 +58,21 @@ bool Decode::shared(BlockId block) const {
 
 std::optional<BlockLease> Decode::take_block(Context& context, uint32_t slot) {
   for (;;) {
-    std::vector<BlockLease>& spare = sequences_[slot]->spare;
-    if (!spare.empty()) {
-      BlockLease block = std::move(spare.back());
-      spare.pop_back();
-      return block;
-    }
-    std::vector<BlockLease> block = cache_.take(1);
-    if (!block.empty()) return std::move(block[0]);
+    if (std::optional<BlockLease> block = free_block(*sequences_[slot])) return block;
     if (!make_room(context, slot)) return std::nullopt;
   }
+}
+
+// One that nobody has to give up.
+std::optional<BlockLease> Decode::free_block(Sequence& sequence) {
+  if (!sequence.spare.empty()) {
+    BlockLease block = std::move(sequence.spare.back());
+    sequence.spare.pop_back();
+    return block;
+  }
+  std::vector<BlockLease> block = cache_.take(1);
+  if (block.empty()) return std::nullopt;
+  return std::move(block[0]);
 }
 
 // The youngest request loses its blocks and is computed again later; the oldest never does, so
@@ -90,26 +94,32 @@ bool Decode::make_room(Context& context, uint32_t needy) {
 }
 
 // Only choices of one request are left, the younger of which can wait: what they gave up they
-// compute again when an older one has ended. The oldest never waits for the others.
+// compute again when an older one has ended. The oldest never waits for the others. First goes what
+// one of them has for itself; then what they share, which is free when the last of them has given
+// it.
 bool Decode::make_room_among_choices(Context& context, uint32_t needy) {
-  Sequence* youngest = nullptr;
+  Sequence* with_own = nullptr;  // the youngest of those
+  Sequence* with_any = nullptr;
   bool oldest = true;
   for (std::optional<Sequence>& sequence : sequences_) {
     if (!sequence || sequence->slot == sequences_[needy]->slot) continue;
     oldest = oldest && older(*sequences_[needy], *sequence);
-    const bool gives = !sequence->spare.empty() ||
-                       (!sequence->blocks.empty() && !shared(sequence->block_table.back()));
-    if (gives && (!youngest || older(*youngest, *sequence))) youngest = &*sequence;
+    if (!older(*sequences_[needy], *sequence)) continue;
+    const bool any = !sequence->spare.empty() || !sequence->blocks.empty();
+    const bool own = !sequence->spare.empty() || (any && !shared(sequence->block_table.back()));
+    if (own && (!with_own || older(*with_own, *sequence))) with_own = &*sequence;
+    if (any && (!with_any || older(*with_any, *sequence))) with_any = &*sequence;
   }
-  if (youngest && older(*sequences_[needy], *youngest)) {
-    set_aside(*youngest);
+  if (with_own || with_any) {
+    set_aside(with_own ? *with_own : *with_any, with_own == nullptr);
     return true;
   }
   if (!oldest) {
-    set_aside(*sequences_[needy]);
+    set_aside(*sequences_[needy], false);
     return false;
   }
-  if (!incoming_.empty() || earlier_.blocks() > 0) return false;  // these blocks will come back
+  const bool come_back = !incoming_.empty() || earlier_.blocks() > 0 || !copies_.empty();
+  if (come_back) return false;
   log_warning("a sequence needs more KV blocks than the pool has; it ends with an error");
   break_off(context, *sequences_[needy], Finish::error);
   return false;
@@ -134,14 +144,16 @@ void Decode::keep_blocks(Sequence& sequence) {
   sequence.kept_blocks = full;
 }
 
-// Gives back what only this sequence uses.
-void Decode::set_aside(Sequence& sequence) {
+// Gives back what only this sequence uses, or its part in what others use too.
+void Decode::set_aside(Sequence& sequence, bool everything) {
   CHECK(!sequence.in_step);
   ++counters_.set_aside;
   drop_copies(sequence.blocks);
   sequence.spare.clear();
   uint32_t kept = 0;
-  while (kept < sequence.blocks.size() && shared(sequence.block_table[kept])) ++kept;
+  while (!everything && kept < sequence.blocks.size() && shared(sequence.block_table[kept])) {
+    ++kept;
+  }
   sequence.blocks.resize(kept);
   sequence.block_table.resize(kept);
   sequence.computed = std::min(sequence.computed, kept * engine_.geometry().block_tokens);

@@ -262,19 +262,29 @@ TEST_CASE("T76: a request that makes room loses all its choices, said once") {
 }
 
 TEST_CASE("T76, T80: choices that do not fit together run one after the other") {
-  const std::vector<TokenId> ids = some_prompt(30);
-  for (const uint32_t blocks : {6u, 7u, 9u, 12u}) {
-    CAPTURE(blocks);
+  const struct {
+    uint32_t prompt;
+    uint32_t block_tokens;
+    uint32_t blocks;  // the first of each is what one choice needs at its end
+  } cases[] = {{30, 16, 6}, {30, 16, 7}, {30, 16, 9}, {30, 16, 12}, {31, 16, 6}, {32, 16, 6},
+               {14, 64, 2}, {14, 64, 3}, {64, 64, 2}, {1, 64, 1},   {1, 16, 4},  {70, 64, 3}};
+  for (const auto& c : cases) {
+    CAPTURE(c.prompt);
+    CAPTURE(c.block_tokens);
+    CAPTURE(c.blocks);
+    const std::vector<TokenId> ids = some_prompt(c.prompt);
     ScriptedEngine::Shape shape;
-    shape.blocks = blocks;  // one choice needs 6 at its end
+    shape.blocks = c.blocks;
+    shape.block_tokens = c.block_tokens;
     DecodeBench bench(shape);
     admit(bench, 1, {ids, {{}, {}, {}, {}}, 60});
     Streams streams = run_out(bench, 1);
-    for (uint32_t c = 0; c < 4; ++c) CHECK(streams[c] == part(ids, c, 1, 60));
-    CHECK(bench.actor->counters().set_aside > 0);
+    for (uint32_t choice = 0; choice < 4; ++choice) {
+      CHECK(streams[choice] == part(ids, choice, 1, 60));
+    }
     CHECK(bench.context.count<Preempted>() == 0);
     CHECK(bench.context.count<SlotFreed>() == 4);
-    CHECK(bench.actor->blocks_free() == blocks);
+    CHECK(bench.actor->blocks_free() == c.blocks);
   }
 }
 
