@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "tests/unit/transport/mover_fixture.h"
@@ -14,7 +15,7 @@ namespace {
 const KvGeometry kGeometry{2, 2, 8, 16, KvDtype::bf16, InnerLayout::cpu_pairs};
 const ActorId kPrefill{0, kPrefillSlot, 1};
 const ActorId kDecode{0, kDecodeSlot, 1};
-constexpr uint32_t kBlocks = 64;
+constexpr uint32_t kBlocks = 128;
 
 struct Movers {
   InprocExchange exchange;
@@ -26,6 +27,7 @@ struct Movers {
   std::optional<InprocMover> source;
   std::optional<InprocMover> target;
   std::mt19937_64 random{11};
+  std::vector<BlockId> targets = random_blocks(kBlocks, kBlocks, random);
   uint32_t next_tag = 1;
 
   Movers() {
@@ -37,11 +39,17 @@ struct Movers {
     KvTransfer sends;
     KvTransfer receives;
   };
+  // Transfers at the same time may read one block but never write one: targets are taken in
+  // turn, so that none comes twice among the last kBlocks.
+  std::vector<BlockId> next_targets(uint32_t count) {
+    std::rotate(targets.begin(), targets.begin() + count, targets.end());
+    return {targets.end() - count, targets.end()};
+  }
   Both transfer(uint64_t id, uint32_t blocks) {
     Both both{make_transfer(id, kDecode, random_blocks(blocks, kBlocks, random), kGeometry,
                             piece_bytes_max, next_tag),
-              make_transfer(id, kPrefill, random_blocks(blocks, kBlocks, random), kGeometry,
-                            piece_bytes_max, next_tag)};
+              make_transfer(id, kPrefill, next_targets(blocks), kGeometry, piece_bytes_max,
+                            next_tag)};
     next_tag += static_cast<uint32_t>(both.sends.pieces.size());
     return both;
   }
