@@ -48,8 +48,7 @@ bool Decode::grow(Context& context, uint32_t slot) {
 }
 
 // Others read the block too; the prefix cache does not, nor is a block that it has ever written.
-// Those that only wait to copy it will have done so before it is
-// written.
+// Those that only wait to copy it will have done so before it is written.
 bool Decode::shared(BlockId block) const {
   const auto waiting = std::count_if(copies_.begin(), copies_.end(),
                                      [&](const Copy& copy) { return copy.from.id() == block; });
