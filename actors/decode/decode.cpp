@@ -106,6 +106,17 @@ Beat Decode::load() const {
   beat.blocks_quarantined = quarantined_blocks();
   beat.queued = static_cast<uint32_t>(incoming_.size());
   beat.running = running();
+  const DecodeCounters& c = counters_;
+  beat.counters = {{"tokens", c.tokens},
+                   {"step_rows", c.step_rows},
+                   {"slots_idle", c.slot_steps - std::min(c.slot_steps, c.step_rows)},
+                   {"overshoot", c.overshoot},
+                   {"discarded", c.discarded},
+                   {"caught_up", c.caught_up},
+                   {"copied_blocks", c.copied_blocks},
+                   {"preempted", c.preempted},
+                   {"set_aside", c.set_aside},
+                   {"paused", c.paused}};
   return beat;
 }
 

@@ -39,9 +39,10 @@ StepBudget Decode::budget() const {
   budget.tokens_max = step_tokens_max_;
   budget.decode_rows_max = slots_.size();
   budget.prefill_rows_max = slots_.size();
-  budget.prefill_tokens_max = options_.catch_up_tokens;
+  // Two at least: a chunk whose first token is scored begins with the one before it.
+  budget.prefill_tokens_max = std::max(options_.catch_up_tokens, 2u);
   budget.prefill_tokens_kept =
-      std::min(options_.catch_up_tokens, std::max(step_tokens_max_ / 2, 1u));
+      std::min(budget.prefill_tokens_max, std::max(step_tokens_max_ / 2, 2u));
   budget.chunking = true;
   return budget;
 }

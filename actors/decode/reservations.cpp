@@ -14,12 +14,15 @@ Routing routing_of(const Incoming& incoming) {
   return {incoming.request, incoming.epoch, 0, kNever};
 }
 
-// All that a reservation holds: for the transfer, and what each choice writes first.
-uint32_t blocks_of(const Reserve& wanted, const KvGeometry& geometry, uint32_t context_max) {
+// All that a reservation holds: for the transfer, and what each choice writes first. Choices that
+// do not fit into the pool together run one after the other.
+uint32_t blocks_of(const Reserve& wanted, const KvGeometry& geometry, uint32_t context_max,
+                   uint32_t pool_blocks) {
   const uint32_t next = std::min(wanted.new_tokens, 1u);
   const uint32_t positions = std::min(wanted.tokens + wanted.own_tokens + next, context_max);
   const uint32_t own = 1 + wanted.own_tokens / geometry.block_tokens;
-  return geometry.blocks_for(positions) + (wanted.n - 1) * own;
+  const uint32_t first = geometry.blocks_for(positions);
+  return std::min(first + (wanted.n - 1) * own, std::max(first, pool_blocks));
 }
 
 }  // namespace
@@ -140,7 +143,7 @@ Result<Reserved> Decode::reserve(Context& context, const Envelope& from, const R
                  std::to_string(slots_.free()) + " of " + std::to_string(slots_.size()) +
                      " slots are free, the request needs " + std::to_string(wanted.n)};
   }
-  const uint32_t needed = blocks_of(wanted, geometry, engine_.context_max());
+  const uint32_t needed = blocks_of(wanted, geometry, engine_.context_max(), pool_.size());
   Incoming incoming;
   incoming.blocks = pool_.take(needed);
   if (incoming.blocks.empty()) {

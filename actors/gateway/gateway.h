@@ -154,6 +154,8 @@ class Gateway final : public ActorOf<Gateway, GatewayMessages> {
   void close(Context& context, RequestRow& row);
   void send_done(Context& context, RequestRow& row);
   void finish(Context& context, RequestRow& row, const Usage& usage);
+  void tell_ended(Context& context, const RequestRow& row, const TokenEntry& entry,
+                  const ActorId& worker);
   void acknowledge(Context& context, RequestRow& row);
   void watch_gap(Context& context, RequestRow& row);
   void on_gap_timer(Context& context, RequestRow& row);
@@ -172,8 +174,10 @@ class Gateway final : public ActorOf<Gateway, GatewayMessages> {
                      uint64_t number, Job& job);
   void stall(Context& context, Session& session, uint64_t number);
   void watch_reader(Context& context, Session& session);
-  void resume(Context& context, RequestRow& row, Session& session, uint64_t number, uint32_t from);
-  bool reader_waits(const RequestRow& row);
+  // `from`: per choice, the tokens that the client has; those not named: none.
+  void resume(Context& context, RequestRow& row, Session& session, uint64_t number,
+              const std::vector<uint32_t>& from);
+  bool reader_waits(const RequestRow& row, uint32_t choice);
   void pump(Context& context, Session& session);
   void on_slow_timer(Context& context, SessionId id);
   // Keeps a finished request for Fetch, within the limits.

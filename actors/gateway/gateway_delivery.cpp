@@ -73,7 +73,7 @@ void Gateway::send_stretch(Context& context, Session& session, uint64_t number, 
   if (job.first_sent == kNever) job.first_sent = context.now();
   part.job = number;
   const auto next = part.seq + static_cast<uint32_t>(part.ids.size());
-  sessions_.note_sent(session, job, next, wire_bytes(part));
+  sessions_.note_sent(session, job, {part.choice, next, wire_bytes(part)});
   context.send(*session.address, part,
                {.request = row.id, .epoch = row.epoch(), .correlation = job.correlation});
 }
@@ -119,16 +119,12 @@ void Gateway::watch_reader(Context& context, Session& session) {
   session.slow_timer = context.set_timer(options_.limits.slow_reader_us, kSlow, session.id.value);
 }
 
-// True while no client of the request has taken what there is: then workers are not told to go on,
-// so that the slot pauses. One that needs no stream is always ready.
-bool Gateway::reader_waits(const RequestRow& row) {
+// True while no client of the request has taken what there is of the choice: then its worker is not
+// told to go on, so that the slot pauses. One that needs no stream is always ready.
+bool Gateway::reader_waits(const RequestRow& row, uint32_t choice) {
   for (const JobKey& key : row.waiters) {
     const Job& job = sessions_.find(key.session)->jobs.at(key.job);
-    bool ready = true;
-    for (uint32_t c = 0; job.stream && c < row.stream->choices(); ++c) {
-      ready = ready && job.cursors[c].next >= row.stream->committed(c);
-    }
-    if (ready) return false;
+    if (!job.stream || job.cursors[choice].next >= row.stream->committed(choice)) return false;
   }
   return true;
 }
@@ -140,7 +136,9 @@ void Gateway::on(Context& context, const Envelope& from, ClientAck& ack) {
   if (known == session->jobs.end()) return;  // forgotten: acknowledged before
   const RequestRow* row = find(known->second.request);
   CHECK(row != nullptr);
-  const bool reads = sessions_.acknowledge(*session, known->second, ack.next) > 0;
+  std::vector<uint32_t> next{ack.next};
+  next.insert(next.end(), ack.next_more.begin(), ack.next_more.end());
+  const bool reads = sessions_.acknowledge(*session, known->second, next) > 0;
   if (ack.done && known->second.told) forget_job(context, *session, ack.job);
   if (reads) stop_timer(context, session->slow_timer);
   pump(context, *session);
@@ -200,18 +198,21 @@ void Gateway::on(Context& context, const Envelope& from, Fetch& fetch) {
   }
   RequestRow* row = find(known->second.request);
   CHECK(row != nullptr);
-  resume(context, *row, *session, fetch.job, fetch.after_seq);
+  std::vector<uint32_t> has{fetch.after_seq};
+  has.insert(has.end(), fetch.after_more.begin(), fetch.after_more.end());
+  has.resize(known->second.cursors.size(), fetch.after_seq);
+  resume(context, *row, *session, fetch.job, has);
   pump(context, *session);
 }
 
 void Gateway::resume(Context& context, RequestRow& row, Session& session, uint64_t number,
-                     uint32_t from) {
+                     const std::vector<uint32_t>& from) {
   Job& job = session.jobs.at(number);
   job.must_fetch = false;
   job.told = false;
   sessions_.rewind(session, job, from);
   for (uint32_t c = 0; row.stream && c < job.cursors.size(); ++c) {
-    job.cursors[c].next = std::min(from, row.stream->committed(c));
+    job.cursors[c].next = std::min(job.cursors[c].next, row.stream->committed(c));
   }
   if (row.epoch() > Epoch{0}) accept(context, session, number, job, row);
   deliver(context, row, session, number);

@@ -109,7 +109,7 @@ bool Gateway::repeats(Context& context, const Envelope& from, Session& session,
   ++counters_.attached;
   known->second.correlation = from.correlation;
   known->second.stream = submit.stream;
-  resume(context, *row, session, submit.job, 0);
+  resume(context, *row, session, submit.job, {});
   pump(context, session);
   return true;
 }
@@ -133,7 +133,7 @@ bool Gateway::joins(Context& context, const Envelope& from, Session& session,
   }
   ++counters_.attached;
   attach(context, from, session, *row, submit);
-  resume(context, *row, session, submit.job, 0);
+  resume(context, *row, session, submit.job, {});
   return true;
 }
 

@@ -32,7 +32,10 @@ void Gateway::on(Context& context, const Envelope& from, Tokens& tokens) {
       case Commit::held:
       case Commit::dropped: ++counters_.tokens_held; break;
       case Commit::stale: ++counters_.tokens_stale; continue;
-      case Commit::ended: ++counters_.tokens_late; continue;
+      case Commit::ended:
+        ++counters_.tokens_late;
+        tell_ended(context, *row, entry, from.from);
+        continue;
       case Commit::invalid:
         abort(context, *row,
               {ErrorCode::internal,
@@ -50,6 +53,15 @@ void Gateway::on(Context& context, const Envelope& from, Tokens& tokens) {
   for (const RequestId id : touched) {
     if (RequestRow* row = find(id); row != nullptr && row->live()) after_commit(context, *row);
   }
+}
+
+// A worker goes on with a choice that has ended by a stop string, while others of its request run.
+void Gateway::tell_ended(Context& context, const RequestRow& row, const TokenEntry& entry,
+                         const ActorId& worker) {
+  const Stream& stream = *row.stream;
+  if (!stream.stopped_by_text(entry.choice) || entry.epoch != stream.epoch()) return;
+  context.send(worker, TokensAck{entry.choice, stream.committed(entry.choice), true},
+               {.request = row.id, .epoch = stream.epoch()});
 }
 
 // Whatever moved a stream ends here: clients get what is new, workers hear how far it is, and a
@@ -152,8 +164,14 @@ void Gateway::on(Context& context, const Envelope& from, Freeze&) {
   if (row->stream->advance(from.epoch)) {
     for (uint32_t c = 0; c < row->stream->choices(); ++c) row->acked[c] = row->stream->committed(c);
   }
-  const bool complete = row->phase == RequestPhase::closing || row->stream->finished();
-  context.send(options_.scheduler, Frozen{row->stream->committed_ids(), complete}, routing);
+  const Stream& stream = *row->stream;
+  Frozen frozen;
+  frozen.committed = stream.committed_ids();
+  frozen.complete = row->phase == RequestPhase::closing || stream.finished();
+  for (uint32_t c = 0; c < stream.choices(); ++c) {
+    if (stream.finished(c)) frozen.ended.push_back(c);
+  }
+  context.send(options_.scheduler, frozen, routing);
   if (row->phase == RequestPhase::closing && (!row->scores_wanted || row->scores)) {
     send_done(context, *row);  // the first one may have met a later epoch
   }
@@ -163,16 +181,16 @@ void Gateway::on(Context& context, const Envelope& from, Freeze&) {
 // ---------------------------------------------------------------- acknowledging
 
 void Gateway::acknowledge(Context& context, RequestRow& row) {
-  const bool waits = reader_waits(row);
   const Stream& stream = *row.stream;
   for (uint32_t c = 0; c < stream.choices(); ++c) {
     // What has ended is acknowledged whoever reads it: the worker need keep none of it.
-    if (waits && !stream.finished(c)) continue;
+    if (!stream.finished(c) && reader_waits(row, c)) continue;
     const uint32_t next = stream.committed(c);
     const bool due = stream.finished(c) ? next > row.acked[c] : next >= row.acked[c] + ack_every_;
     if (!due || stream.holder(c).rank == kClientRank) continue;
     row.acked[c] = next;
-    context.send(stream.holder(c), TokensAck{c, next},
+    const bool ended = stream.stopped_by_text(c) && !stream.finished();
+    context.send(stream.holder(c), TokensAck{c, next, ended},
                  {.request = row.id, .epoch = stream.epoch()});
   }
 }

@@ -17,6 +17,7 @@ Fingerprint fingerprint_of(const Submit& submit) {
   content.stream = true;
   content.deadline_ms = 0;
   content.idempotency_key.clear();
+  content.group.clear();
   const std::string bytes = encode_body(content);
   return {hash64(bytes.data(), bytes.size()), hash64(bytes.data(), bytes.size(), kSecondSeed)};
 }

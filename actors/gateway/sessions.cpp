@@ -91,25 +91,28 @@ bool Sessions::blocked(const Session& session) const {
   return session.unacked_bytes >= limits_.stream_bytes_max;
 }
 
-void Sessions::note_sent(Session& session, Job& job, uint32_t next, size_t bytes) {
-  job.unacked.push_back({next, bytes});
-  session.unacked_bytes += bytes;
+void Sessions::note_sent(Session& session, Job& job, const Job::Part& part) {
+  job.unacked.push_back(part);
+  session.unacked_bytes += part.bytes;
 }
 
-size_t Sessions::acknowledge(Session& session, Job& job, uint32_t next) {
+size_t Sessions::acknowledge(Session& session, Job& job, const std::vector<uint32_t>& next) {
   size_t freed = 0;
-  while (!job.unacked.empty() && job.unacked.front().next <= next) {
-    freed += job.unacked.front().bytes;
-    job.unacked.pop_front();
-  }
+  std::erase_if(job.unacked, [&](const Job::Part& part) {
+    const bool there = part.choice < next.size() && part.next <= next[part.choice];
+    if (there) freed += part.bytes;
+    return there;
+  });
   CHECK(freed <= session.unacked_bytes);
   session.unacked_bytes -= freed;
   return freed;
 }
 
-void Sessions::rewind(Session& session, Job& job, uint32_t next) {
+void Sessions::rewind(Session& session, Job& job, const std::vector<uint32_t>& next) {
   forget_unacked(session, job);
-  for (SendCursor& cursor : job.cursors) cursor = {next, false};
+  for (size_t c = 0; c < job.cursors.size(); ++c) {
+    job.cursors[c] = {c < next.size() ? next[c] : 0, false};
+  }
 }
 
 void Sessions::forget_unacked(Session& session, Job& job) {

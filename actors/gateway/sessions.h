@@ -42,6 +42,7 @@ struct Job {
   std::vector<SendCursor> cursors;
 
   struct Part {
+    uint32_t choice = 0;
     uint32_t next = 0;
     size_t bytes = 0;
   };
@@ -92,11 +93,12 @@ class Sessions {
   void erase_job(Session& session, uint64_t number);
   // True while the client has not acknowledged as much as may be under way: it gets nothing more.
   bool blocked(const Session& session) const;
-  void note_sent(Session& session, Job& job, uint32_t next, size_t bytes);
-  // Bytes that this frees.
-  size_t acknowledge(Session& session, Job& job, uint32_t next);
-  // Sets the cursors of all choices; what was sent beyond is forgotten.
-  void rewind(Session& session, Job& job, uint32_t next);
+  void note_sent(Session& session, Job& job, const Job::Part& part);
+  // `next`: per choice, the tokens that are with the client; nothing new of those not named.
+  // Returns the bytes that this frees.
+  size_t acknowledge(Session& session, Job& job, const std::vector<uint32_t>& next);
+  // Sets the cursors of all choices (0 where none is named); what was sent beyond is forgotten.
+  void rewind(Session& session, Job& job, const std::vector<uint32_t>& next);
 
  private:
   void forget_unacked(Session& session, Job& job);

@@ -29,11 +29,15 @@ Commit Stream::accept(const TokenEntry& entry, const ActorId& sender) {
   Choice& choice = choices_[entry.choice];
   if (choice.result.finish != Finish::none) return Commit::ended;
   if (entry.epoch == epoch_ && entry.seq < next(choice)) return Commit::duplicate;
-  if (entry.epoch == epoch_ && entry.seq > choice.epoch_first) choice.holder = sender;
+  if (entry.epoch == epoch_) note_holder(choice, entry, sender);
   if (entry.epoch > epoch_ || entry.seq > next(choice)) return hold(choice, entry, sender);
   commit(choice, entry, sender);
   drain(choice);
   return Commit::committed;
+}
+
+void Stream::note_holder(Choice& choice, const TokenEntry& entry, const ActorId& sender) {
+  if (entry.kept || entry.seq > choice.epoch_first) choice.holder = sender;
 }
 
 Commit Stream::hold(Choice& choice, const TokenEntry& entry, const ActorId& sender) {
@@ -46,7 +50,7 @@ Commit Stream::hold(Choice& choice, const TokenEntry& entry, const ActorId& send
 }
 
 void Stream::commit(Choice& choice, const TokenEntry& entry, const ActorId& sender) {
-  if (entry.seq > choice.epoch_first) choice.holder = sender;
+  note_holder(choice, entry, sender);
   if (entry.has_token) {
     choice.result.ids.push_back(entry.id);
     if (options_.logprobs) choice.result.logprobs.push_back(entry.logprob);
@@ -102,7 +106,7 @@ bool Stream::advance(Epoch epoch) {
     if (choice.result.finish != Finish::none) continue;
     choice.held.erase(choice.held.begin(), choice.held.lower_bound({epoch_, 0}));
     for (const auto& [key, held] : choice.held) {
-      if (key.first == epoch_ && key.second > choice.epoch_first) choice.holder = held.sender;
+      if (key.first == epoch_) note_holder(choice, held.entry, held.sender);
     }
     drain(choice);
   }
@@ -146,8 +150,17 @@ bool Stream::has_gap(uint32_t index) const {
   return choice.seen.first == epoch_ && choice.seen.second > next(choice);
 }
 
-const ActorId& Stream::holder(uint32_t choice) const {
-  return choices_.at(choice).holder;
+bool Stream::stopped_by_text(uint32_t choice) const {
+  return choices_.at(choice).stops.matched();
+}
+
+const ActorId& Stream::holder(uint32_t index) const {
+  const ActorId& own = choices_.at(index).holder;
+  if (own.rank != kClientRank) return own;
+  for (const Choice& choice : choices_) {
+    if (choice.holder.rank != kClientRank) return choice.holder;
+  }
+  return own;
 }
 
 ClientTokens Stream::stretch(uint32_t index, uint32_t from, uint32_t to) const {

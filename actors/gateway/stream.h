@@ -53,14 +53,17 @@ class Stream {
   uint32_t committed_total() const;
   bool finished(uint32_t choice) const;
   bool finished() const;  // all choices
+  // Ended by a stop string, of which its worker does not know.
+  bool stopped_by_text(uint32_t choice) const;
   // The common outcome: error if any ended so, stop if all did, otherwise length.
   Finish outcome() const;
   std::vector<std::vector<TokenId>> committed_ids() const;  // per choice, for Frozen
 
   // True while entries from `committed(choice)` on are known to exist but are not here.
   bool has_gap(uint32_t choice) const;
-  // Who holds what comes next: the sender of the last entry that was not an epoch's first (that one
-  // comes from prefill, which keeps nothing). Rank kClientRank: nobody known in this epoch.
+  // Who holds what comes next: the sender of an entry that it keeps (decode), or of one that was
+  // not its epoch's first; otherwise that of another choice, because all of them run in one place.
+  // Rank kClientRank: nobody known in this epoch.
   const ActorId& holder(uint32_t choice) const;
 
   // Tokens [from, to) of a choice as they go to the client. The texts of neighbouring stretches
@@ -88,6 +91,7 @@ class Stream {
   };
 
   Commit hold(Choice& choice, const TokenEntry& entry, const ActorId& sender);
+  static void note_holder(Choice& choice, const TokenEntry& entry, const ActorId& sender);
   void commit(Choice& choice, const TokenEntry& entry, const ActorId& sender);
   void add_text(Choice& choice, const TokenEntry& entry);
   void end(Choice& choice, Finish finish);

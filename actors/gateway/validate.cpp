@@ -95,13 +95,6 @@ Fault check_choices(const Submit& submit, const Limits& limits) {
   if (submit.n == 0 || submit.n > limits.choices_max) {
     return wrong(fmt::format("n is {}; expected 1 to {}", submit.n, limits.choices_max));
   }
-  if (submit.n > 1) {
-    return Refusal{ErrorCode::unsupported,
-                   fmt::format("n is {}; this version computes one choice per request: submit "
-                               "the prompt {} times with different seeds",
-                               submit.n, submit.n),
-                   0};
-  }
   return std::nullopt;
 }
 

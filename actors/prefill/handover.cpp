@@ -70,8 +70,7 @@ void Prefill::announce(Context& context, TransferId transfer, PrefillJob& job) {
   adopt.gateway = job.run.gateway;
   adopt.prompt = job.run.ids;
   adopt.committed = job.run.committed;
-  adopt.committed.resize(1);
-  adopt.first = {job.first};
+  adopt.first = job.first;
   adopt.sampling = job.run.sampling;
   adopt.stops = job.run.stops;
   adopt.usage = job.run.usage;

@@ -44,22 +44,25 @@ std::optional<Refusal> Prefill::refuse_now(const Envelope& from, const Run& run)
 
 // What is wrong with the request itself, so that no other instance could run it either.
 std::optional<Refusal> Prefill::find_fault(const Run& run) const {
-  if (run.committed.size() > 1) {
-    return Refusal{ErrorCode::unsupported,
-                   "the request asks for " + std::to_string(run.committed.size()) +
-                       " choices, but an instance samples one; ask for n = 1",
-                   0};
-  }
   if (run.ids.empty()) {
     return Refusal{ErrorCode::invalid_argument, "the prompt is empty; give one token or more", 0};
   }
-  const size_t committed = run.committed.empty() ? 0 : run.committed[0].size();
+  if (run.choices.empty() || run.committed.size() != run.choices.size()) {
+    return Refusal{ErrorCode::internal,
+                   "the scheduler named " + std::to_string(run.choices.size()) +
+                       " choices and what is committed of " + std::to_string(run.committed.size()),
+                   0};
+  }
+  const bool several = run.choices.size() > 1;
+  const size_t committed = several ? 0 : run.committed[0].size();
   const auto tokens = static_cast<uint32_t>(run.ids.size() + committed);
   if (tokens > engine_.context_max()) return context_fault(tokens, engine_.context_max());
   const auto vocabulary = static_cast<TokenId>(engine_.vocabulary());
   const auto known = [&](TokenId id) { return id >= 0 && id < vocabulary; };
-  if (!std::all_of(run.ids.begin(), run.ids.end(), known) ||
-      (committed > 0 && !std::all_of(run.committed[0].begin(), run.committed[0].end(), known))) {
+  const auto all_known = [&](const std::vector<TokenId>& ids) {
+    return std::all_of(ids.begin(), ids.end(), known);
+  };
+  if (!all_known(run.ids) || !std::all_of(run.committed.begin(), run.committed.end(), all_known)) {
     return Refusal{ErrorCode::invalid_argument,
                    "a token id is not in [0, " + std::to_string(vocabulary) + ")", 0};
   }
@@ -108,7 +111,7 @@ void Prefill::on(Context& context, const Envelope& from, Run& run) {
   job.request = from.request;
   job.epoch = from.epoch;
   job.tokens = run.ids;
-  if (!run.committed.empty()) {
+  if (run.choices.size() == 1) {
     job.tokens.insert(job.tokens.end(), run.committed[0].begin(), run.committed[0].end());
   }
   job.arrived_us = context.now();

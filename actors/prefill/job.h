@@ -26,12 +26,12 @@ struct PrefillJob {
   Run run;
   JobPhase phase = JobPhase::waiting;
 
-  std::vector<TokenId> tokens;  // prompt, then what the client already has
+  std::vector<TokenId> tokens;  // prompt, then what the client already has of a single choice
   uint32_t done = 0;            // positions that are computed
   bool in_step = false;         // the engine may still write its blocks
   std::vector<BlockLease> blocks;
-  PromptScores scores;  // collected over the chunks
-  TokenEntry first;     // the token that was sampled here
+  PromptScores scores;            // collected over the chunks
+  std::vector<TokenEntry> first;  // per choice: the token that was sampled here, if one was
 
   std::vector<KvPiece> pieces;  // of the transfer, from phase `handing` on
   uint32_t pieces_pending = 0;  // that the mover has and that have not ended
@@ -45,6 +45,10 @@ struct PrefillJob {
   bool wants_scores() const { return run.sampling.prompt_logprobs >= 0; }
   // Only the prompt is asked for (or nothing is left to generate): no token is sampled.
   bool only_scores() const { return committed() >= run.stops.max_tokens; }
+  // Of several choices, those that have tokens go on from them on the decode side.
+  bool samples(size_t index) const {
+    return !only_scores() && (run.choices.size() == 1 || run.committed[index].empty());
+  }
   bool over() const { return phase == JobPhase::closing && pieces_pending == 0 && !in_step; }
 };
 

@@ -156,8 +156,10 @@ void Prefill::on(Context& context, const Envelope& from, Resend& message) {
   for (const auto& [transfer, job] : jobs_) {
     const bool has_first = job.phase == JobPhase::handing || job.phase == JobPhase::sending;
     if (job.request != from.request || job.epoch != from.epoch || !has_first) continue;
-    if (message.choice != job.first.choice || message.next > job.first.seq) continue;
-    context.send(job.run.gateway, Tokens{{job.first}}, {job.request, job.epoch, 0, kNever});
+    for (const TokenEntry& first : job.first) {
+      if (message.choice != first.choice || message.next > first.seq || !first.has_token) continue;
+      context.send(job.run.gateway, Tokens{{first}}, {job.request, job.epoch, 0, kNever});
+    }
   }
 }
 
@@ -244,6 +246,17 @@ Beat Prefill::load() const {
     if (job.phase == JobPhase::waiting) ++beat.queued;
     if (job.phase == JobPhase::computing) ++beat.running;
   }
+  const PrefillCounters& c = counters_;
+  const auto packs = [&](FlushReason reason) { return c.packs[static_cast<size_t>(reason)]; };
+  beat.counters = {{"step_tokens", c.step_tokens},
+                   {"step_room", c.capacity_tokens},  // pack fill is their quotient
+                   {"packs_full", packs(FlushReason::full)},
+                   {"packs_aged", packs(FlushReason::aged)},
+                   {"packs_idle", packs(FlushReason::idle)},
+                   {"packs_ending", packs(FlushReason::ending)},
+                   {"packs_alone", packs(FlushReason::alone)},
+                   {"handed_over", c.handed_over},
+                   {"finished_here", c.finished_here}};
   return beat;
 }
 

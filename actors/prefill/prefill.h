@@ -134,6 +134,7 @@ class Prefill final : public ActorOf<Prefill, PrefillMessages> {
   void take_result(Context& context, const StepRow& row, RowResult* result);
   void collect_scores(PrefillJob& job, RowResult& result) const;
   void finish_prefill(Context& context, Jobs::iterator job, RowResult& result);
+  void make_first(PrefillJob& job, RowResult& result);
 
   // ---- handover.cpp: from the first token to the hand-off record
   void prepare_pieces(Context& context, PrefillJob& job);

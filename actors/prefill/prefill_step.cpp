@@ -99,11 +99,13 @@ BatchRow Prefill::make_row(TransferId transfer, PrefillJob& job, uint32_t tokens
   row.position = start;
   row.blocks = block_ids(job.blocks);
   row.blocks.resize(engine_.geometry().blocks_for(end));
-  const bool samples = end == job.length() && !job.only_scores();
-  if (!samples) row.samples.clear();
+  row.samples.clear();
+  for (size_t i = 0; end == job.length() && i < job.run.choices.size(); ++i) {
+    if (job.samples(i)) row.samples.push_back(job.run.choices[i]);
+  }
   row.sampling = job.run.sampling;
   row.prompt_tokens = job.prompt_length();
-  if (samples && needs_history(job.run.sampling)) row.history = job.tokens;
+  if (!row.samples.empty() && needs_history(job.run.sampling)) row.history = job.tokens;
   return row;
 }
 
@@ -160,8 +162,8 @@ void Prefill::collect_scores(PrefillJob& job, RowResult& result) const {
   std::move(result.prompt_top.begin(), result.prompt_top.end(), std::back_inserter(scores.top));
 }
 
-// The prompt is computed: its first token goes straight to the client's stream, and what is not
-// finished with it is handed over.
+// The prompt is computed: first tokens go straight to the client's streams, and unless all choices
+// are finished with theirs, it is handed over.
 void Prefill::finish_prefill(Context& context, Jobs::iterator place, RowResult& result) {
   PrefillJob& job = place->second;
   const Routing routing{job.request, job.epoch, 0, kNever};
@@ -171,37 +173,56 @@ void Prefill::finish_prefill(Context& context, Jobs::iterator place, RowResult& 
     if (job.scores.top.size() > scored) job.scores.top.resize(scored);
     context.send(job.run.gateway, job.scores, routing);
   }
-  job.first.request = job.request;
-  job.first.epoch = job.epoch;
-  job.first.seq = job.committed();
-  if (job.only_scores()) {
-    job.first.has_token = false;
-    job.first.finish = Finish::length;
-  } else {
-    RowSample& sample = result.samples.at(0);
-    job.first.id = sample.token;
-    job.first.logprob = sample.logprob;
-    job.first.top = std::move(sample.top);
-    job.first.finish = finish_after(job.run.stops, sample.token, job.committed() + 1,
-                                    job.length() + 1, engine_.context_max());
-  }
+  make_first(job, result);
   job.run.usage = usage_of(context, job);
-  context.send(job.run.gateway, Tokens{{job.first}}, routing);
-  if (job.first.finish == Finish::none) {
+  Tokens tokens;
+  Finish finish = Finish::stop;
+  bool goes_on = false;
+  for (const TokenEntry& first : job.first) {
+    if (first.has_token || first.finish != Finish::none) tokens.entries.push_back(first);
+    goes_on = goes_on || first.finish == Finish::none;
+    finish = std::max(finish, first.finish);
+  }
+  if (!tokens.entries.empty()) context.send(job.run.gateway, tokens, routing);
+  if (goes_on) {
     job.phase = JobPhase::handing;
     prepare_pieces(context, job);
     return start_sending(context, place);
   }
   ++counters_.finished_here;
-  context.send(joining_.scheduler(), PrefillDone{place->first, job.run.usage, job.first.finish},
-               routing);
+  context.send(joining_.scheduler(), PrefillDone{place->first, job.run.usage, finish}, routing);
   jobs_.erase(place);
+}
+
+// One entry per choice that runs, as Adopt hands them over.
+void Prefill::make_first(PrefillJob& job, RowResult& result) {
+  auto sample = result.samples.begin();
+  for (size_t i = 0; i < job.run.choices.size(); ++i) {
+    TokenEntry& first = job.first.emplace_back();
+    first.request = job.request;
+    first.epoch = job.epoch;
+    first.choice = job.run.choices[i];
+    first.seq = static_cast<uint32_t>(job.run.committed[i].size());
+    first.has_token = job.samples(i);
+    if (job.only_scores()) first.finish = Finish::length;
+    if (!first.has_token) continue;
+    CHECK(sample != result.samples.end() && sample->choice == first.choice);
+    first.id = sample->token;
+    first.logprob = sample->logprob;
+    first.top = std::move(sample->top);
+    first.finish = finish_after(job.run.stops, first.id, first.seq + 1, job.length() + 1,
+                                engine_.context_max());
+    ++sample;
+  }
 }
 
 Usage Prefill::usage_of(Context& context, const PrefillJob& job) const {
   Usage usage = job.run.usage;
   usage.prompt_tokens = job.prompt_length();
-  usage.completion_tokens = job.committed() + (job.first.has_token ? 1 : 0);
+  usage.completion_tokens = 0;
+  for (const TokenEntry& first : job.first) {
+    usage.completion_tokens += first.seq + (first.has_token ? 1 : 0);
+  }
   usage.prefill_us = context.now() - job.arrived_us;
   usage.prefill_rank = context.self().rank;
   usage.weights_version = options_.weights_version;

@@ -40,6 +40,13 @@ struct Usage {
                transfer_us, prefill_rank, decode_rank, attempts, weights_version, exact)
 };
 
+// A counter as people see it.
+struct NamedCount {
+  std::string name;
+  uint64_t value = 0;
+  BATON_FIELDS(name, value)
+};
+
 // One token of one choice of one request, as it goes to the gateway's commit point.
 struct TokenEntry {
   RequestId request;

@@ -76,9 +76,10 @@ struct Submit {
   int64_t deadline_ms = 0;  // from arrival; 0 = none
   std::string tenant;
   bool stream = true;  // false: only ClientDone
+  std::string group;   // the client's own name for jobs that belong together; for the log
   BATON_FIELDS(job, idempotency_key, ids, text, messages, n, max_tokens, has_max_tokens, min_tokens,
                sampling, has_seed, stop, stop_ids, ignore_eos, priority, deadline_ms, tenant,
-               stream)
+               stream, group)
 };
 
 // Client -> gateway: first message of a session, and again after a reconnect. A token names the
@@ -160,17 +161,19 @@ struct ClientDone {
 struct Fetch {
   static constexpr MsgKind kind = MsgKind::fetch;
   uint64_t job = 0;
-  uint32_t after_seq = 0;
-  BATON_FIELDS(job, after_seq)
+  uint32_t after_seq = 0;              // of choice 0
+  std::vector<uint32_t> after_more{};  // of the choices behind it; those not named: as after_seq
+  BATON_FIELDS(job, after_seq, after_more)
 };
 
 // Client -> gateway: tokens below `next` are with the client; a finished job can be forgotten.
 struct ClientAck {
   static constexpr MsgKind kind = MsgKind::client_ack;
   uint64_t job = 0;
-  uint32_t next = 0;
+  uint32_t next = 0;  // of choice 0
   bool done = false;
-  BATON_FIELDS(job, next, done)
+  std::vector<uint32_t> next_more{};  // of the choices behind it; those not named: nothing new
+  BATON_FIELDS(job, next, done, next_more)
 };
 
 struct ClientCancel {

@@ -16,9 +16,11 @@ namespace baton {
 // and remaining time.
 struct Run {
   static constexpr MsgKind kind = MsgKind::run;
-  std::vector<TokenId> ids;                     // the prompt
-  std::vector<std::vector<TokenId>> committed;  // per choice: tokens the client already has
-  uint32_t from_token = 0;                      // positions that the target already holds
+  std::vector<TokenId> ids;  // the prompt
+  // Per choice of `choices`: tokens the client already has. Those of a single choice are computed
+  // here, with the prompt; several compute their own on the decode side.
+  std::vector<std::vector<TokenId>> committed;
+  uint32_t from_token = 0;  // positions that the target already holds
   ActorId gateway;
   ActorId target;  // decode actor
   TransferId transfer;
@@ -27,9 +29,10 @@ struct Run {
   std::vector<BlockId> target_blocks;  // in table order
   SamplingParams sampling;
   StopParams stops;
-  Usage usage;  // what is known so far (queue time, attempts)
+  Usage usage;                       // what is known so far (queue time, attempts)
+  std::vector<uint32_t> choices{0};  // numbers of those that are to run, ascending
   BATON_FIELDS(ids, committed, from_token, gateway, target, transfer, tag_first, plan,
-               target_blocks, sampling, stops, usage)
+               target_blocks, sampling, stops, usage, choices)
 };
 
 struct RunRefused {

@@ -66,7 +66,8 @@ struct Frozen {
   static constexpr MsgKind kind = MsgKind::frozen;
   std::vector<std::vector<TokenId>> committed;  // per choice
   bool complete = false;
-  BATON_FIELDS(committed, complete)
+  std::vector<uint32_t> ended{};  // choices that have all their tokens, ascending
+  BATON_FIELDS(committed, complete, ended)
 };
 
 // Gateway -> scheduler: the client has its result (or its end); free what is left.
@@ -107,14 +108,9 @@ struct WorkerStatus {
   uint64_t steps = 0;
   int64_t beat_age_us = 0;
   uint64_t model_hash = 0;
+  std::vector<NamedCount> counters{};  // of the actor, since its life began
   BATON_FIELDS(rank, incarnation, role, host, cores, alive, capacity, slots_free, blocks_free,
-               blocks_quarantined, queued, running, steps, beat_age_us, model_hash)
-};
-
-struct NamedCount {
-  std::string name;
-  uint64_t value = 0;
-  BATON_FIELDS(name, value)
+               blocks_quarantined, queued, running, steps, beat_age_us, model_hash, counters)
 };
 
 // Gateway -> scheduler, for a client's status query; correlation is copied to the answer.

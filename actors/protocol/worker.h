@@ -70,7 +70,9 @@ struct Beat {
   uint32_t blocks_quarantined = 0;
   uint32_t queued = 0;
   uint32_t running = 0;
-  BATON_FIELDS(seq, echo, step, slots_free, blocks_free, blocks_quarantined, queued, running)
+  std::vector<NamedCount> counters{};  // since its life began, for the status
+  BATON_FIELDS(seq, echo, step, slots_free, blocks_free, blocks_quarantined, queued, running,
+               counters)
 };
 
 struct BeatAck {

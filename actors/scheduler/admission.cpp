@@ -29,7 +29,7 @@ std::optional<Refusal> refuse_malformed(const Admit& ask, const Limits& limits) 
 }
 
 std::optional<Refusal> refuse_too_big(const Admit& ask, const Reach& reach) {
-  const Need need = need_of(ask, 0);
+  const Need need = need_of(ask, {.choices = ask.n});
   const auto too_long = [&](const char* role, uint64_t most) {
     return Refusal{ErrorCode::context_too_long,
                    "a prompt of " + number(ask.ids.size()) + " tokens with max_tokens " +
@@ -72,10 +72,11 @@ std::optional<Refusal> refuse_unavailable(const AdmitLoad& load, const Reach& re
 
 }  // namespace
 
-Need need_of(const Admit& ask, uint64_t committed) {
+Need need_of(const Admit& ask, const Remainder& left) {
   const uint64_t positions_max = ask.ids.size() + uint64_t{ask.stops.max_tokens};
-  const uint64_t positions = ask.ids.size() + committed + 1;
-  return {std::max<uint64_t>(1, std::min(positions, positions_max)), positions_max, ask.n};
+  const uint64_t positions = ask.ids.size() + left.carried + 1;
+  return {std::max<uint64_t>(1, std::min(positions, positions_max)), positions_max, left.choices,
+          left.own};
 }
 
 std::optional<Refusal> refuse_admit(const Admit& ask, const AdmitLoad& load, const Reach& reach,

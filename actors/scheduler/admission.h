@@ -31,8 +31,8 @@ struct AdmitLoad {
 std::optional<Refusal> refuse_admit(const Admit& ask, const AdmitLoad& load, const Reach& reach,
                                     const Limits& limits);
 
-// The positions and slots of a request of which `committed` tokens are with the client already.
-Need need_of(const Admit& ask, uint64_t committed);
+// The positions and slots that are needed for what is left of a request.
+Need need_of(const Admit& ask, const Remainder& left);
 
 // A request's place in the line: retries first, then higher priority, then what is due earlier,
 // then what came earlier.

@@ -12,6 +12,7 @@
 
 #include "actors/protocol/scheduler.h"
 #include "actors/scheduler/request_ledger.h"
+#include "actors/scheduler/sites.h"
 #include "runtime/actor/actor_id.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/time.h"
@@ -26,6 +27,7 @@ struct LedgerRow {
   ActorId gateway;
   Admit ask;
   std::vector<std::vector<TokenId>> committed;  // per choice, as of the last Frozen
+  std::vector<uint32_t> ended;                  // choices, likewise
 
   uint64_t arrival = 0;  // keeps its place among retries
   Micros admitted_at = 0;
@@ -46,11 +48,32 @@ struct LedgerRow {
   uint64_t numerics_id = 0;
   Usage usage;
 
-  uint64_t committed_tokens() const {
-    uint64_t most = 0;
-    for (const auto& choice : committed) most = std::max<uint64_t>(most, choice.size());
-    return most;
+  // Numbers of the choices that have not ended.
+  std::vector<uint32_t> choices() const {
+    std::vector<uint32_t> running;
+    for (uint32_t choice = 0; choice < ask.n; ++choice) {
+      if (!std::binary_search(ended.begin(), ended.end(), choice)) running.push_back(choice);
+    }
+    return running;
   }
+  std::vector<TokenId> committed_of(uint32_t choice) const {
+    return choice < committed.size() ? committed[choice] : std::vector<TokenId>{};
+  }
+  // What is left to do. A single choice's committed tokens are prefilled with the prompt; several
+  // choices share the prompt's blocks alone, and each computes its own tokens.
+  Remainder remainder() const {
+    Remainder left;
+    uint64_t most = 0;
+    const std::vector<uint32_t> running = choices();
+    for (const uint32_t choice : running) {
+      if (choice < committed.size()) most = std::max<uint64_t>(most, committed[choice].size());
+    }
+    left.choices = static_cast<uint32_t>(running.size());
+    (running.size() == 1 ? left.carried : left.own) = most;
+    return left;
+  }
+  // Positions that prefill computes.
+  uint64_t prefill_tokens() const { return ask.ids.size() + remainder().carried; }
 };
 
 // The rows that are not terminal, and what falls due on them, in order. Owned by the scheduler,

@@ -122,7 +122,7 @@ void Scheduler::arrive_source(Context& context, const LedgerRow& row) {
   if (!source || !arriving_at_source(row.state)) return;
   CHECK(source->arriving > 0);
   --source->arriving;
-  source->positions_ahead -= row.ask.ids.size() + row.committed_tokens();
+  source->positions_ahead -= row.prefill_tokens();
   refresh(context, *source);
 }
 
@@ -163,19 +163,20 @@ uint32_t Scheduler::take_tags(uint32_t count) {
 void Scheduler::send_reserve(Context& context, LedgerRow& row) {
   Worker& source = *members_.find(*row.source);
   Worker& target = *members_.find(*row.target);
-  const uint64_t committed = row.committed_tokens();
-  const Need need = need_of(row.ask, committed);
+  const Remainder left = row.remainder();
+  const uint64_t tokens = row.prefill_tokens();
+  const Need need = need_of(row.ask, left);
   const KvGeometry& geometry = target.info.geometry;
   row.transfer = {++last_transfer_};
   // A piece has one block or more, so that there are never more pieces than blocks.
-  row.tag_first = take_tags(geometry.blocks_for(row.ask.ids.size() + committed));
+  row.tag_first = take_tags(geometry.blocks_for(tokens));
   leases_.reserve(row.transfer, worker_key(target.id), need.slots,
-                  Sites::blocks_for(need, geometry.block_tokens));
+                  Sites::blocks_for(need, geometry.block_tokens, target.info.capacity.blocks));
   source.requests.insert(row.id);
   target.requests.insert(row.id);
   ++source.arriving;
   ++target.arriving;
-  source.positions_ahead += row.ask.ids.size() + committed;
+  source.positions_ahead += tokens;
   refresh(context, source);
   refresh(context, target);
 
@@ -185,10 +186,11 @@ void Scheduler::send_reserve(Context& context, LedgerRow& row) {
   reserve.source = source.id;
   reserve.source_geometry = source.info.geometry;
   reserve.plan = members_.plan(source, target).digest;
-  reserve.tokens = static_cast<uint32_t>(row.ask.ids.size() + committed);
+  reserve.tokens = static_cast<uint32_t>(tokens);
   reserve.new_tokens = static_cast<uint32_t>(
-      row.ask.stops.max_tokens - std::min<uint64_t>(committed, row.ask.stops.max_tokens));
-  reserve.n = row.ask.n;
+      row.ask.stops.max_tokens - std::min<uint64_t>(left.carried, row.ask.stops.max_tokens));
+  reserve.n = left.choices;
+  reserve.own_tokens = static_cast<uint32_t>(left.own);
   context.send(target.id, reserve, routing(context, row));
 }
 
@@ -210,7 +212,8 @@ void Scheduler::send_run(Context& context, LedgerRow& row, const Reserved& reser
 
   Run run;
   run.ids = row.ask.ids;
-  run.committed = row.committed;
+  run.choices = row.choices();
+  for (const uint32_t choice : run.choices) run.committed.push_back(row.committed_of(choice));
   run.from_token = reserved.hit_tokens;
   run.gateway = row.gateway;
   run.target = target.id;
@@ -256,7 +259,7 @@ void Scheduler::requeue(LedgerRow& row) {
   rank.fresh = false;
   rank.urgency = -row.ask.priority;
   rank.arrival = row.arrival;
-  queue_.push(row.id, rank, need_of(row.ask, row.committed_tokens()));
+  queue_.push(row.id, rank, need_of(row.ask, row.remainder()));
 }
 
 // A worker that had the request in its engine may have died of it.
@@ -288,6 +291,7 @@ void Scheduler::refresh(Context& context, const Worker& worker) {
     site.positions_max = worker.positions_max();
     site.slots = worker.info.capacity.slots;
     site.block_tokens = worker.info.geometry.block_tokens;
+    site.blocks = worker.info.capacity.blocks;
     site.room = leases_.room(key);
     site.open = open;
     sites_.put(key, site);

@@ -71,7 +71,7 @@ void Scheduler::on(Context& context, const Envelope& from, Admit& message) {
   const QueueRank rank{true, -row.ask.priority, queue_.due_of(row.deadline, context.now()),
                        row.arrival};
   LedgerRow& added = requests_.add(std::move(row));
-  queue_.push(added.id, rank, need_of(added.ask, 0));
+  queue_.push(added.id, rank, need_of(added.ask, added.remainder()));
   ++counters_.admitted;
   context.send(from.from, Admitted{static_cast<uint32_t>(queue_.size() - 1)},
                {added.id, added.epoch, from.correlation, kNever});
@@ -138,7 +138,8 @@ void Scheduler::on(Context& context, const Envelope& from, Frozen& message) {
     ++counters_.fenced_messages;
   } else if (row && row->state == RequestState::freezing) {
     row->committed = std::move(message.committed);
-    if (message.complete) {
+    row->ended = std::move(message.ended);
+    if (message.complete || row->choices().empty()) {
       apply(context, *row, RequestEvent::frozen_complete, {});
     } else if (exhausted(*row)) {
       exhaust(context, *row);

@@ -75,7 +75,7 @@ void Scheduler::on(Context& context, const Envelope& from, Reserved& message) {
     refuse_reserve(context, *row,
                    {ErrorCode::internal,
                     "the decode instance named " + std::to_string(message.slots.size()) +
-                        " slots, expected " + std::to_string(row->ask.n),
+                        " slots, expected " + std::to_string(row->choices().size()),
                     0});
   } else if (row) {
     apply(context, *row, RequestEvent::reserved, {ErrorCode::ok, {}, &message});

@@ -17,6 +17,7 @@ WorkerStatus status_of(const Worker& worker, bool alive, Micros awake_now) {
   status.model_hash = worker.info.model_hash;
   status.steps = worker.load.step;
   status.beat_age_us = awake_now > worker.heard_at ? awake_now - worker.heard_at : 0;
+  status.counters = worker.load.counters;
   if (!alive) return status;
   status.slots_free = worker.load.slots_free;
   status.blocks_free = worker.load.blocks_free;

@@ -15,10 +15,11 @@ uint32_t spendable(const LeaseRoom& room) {
 
 }  // namespace
 
-uint32_t Sites::blocks_for(const Need& need, uint32_t block_tokens) {
+uint32_t Sites::blocks_for(const Need& need, uint32_t block_tokens, uint32_t pool_blocks) {
   CHECK(block_tokens > 0);
-  return static_cast<uint32_t>((need.positions + block_tokens - 1) / block_tokens) +
-         (need.slots - 1);
+  const uint64_t first = (need.positions + need.own + block_tokens - 1) / block_tokens;
+  const uint64_t all = first + (need.slots - 1) * (1 + need.own / block_tokens);
+  return static_cast<uint32_t>(std::min(all, std::max<uint64_t>(first, pool_blocks)));
 }
 
 Sites::DecodeOrder Sites::order(WorkerKey key, const DecodeSite& site) {
@@ -80,7 +81,7 @@ void Sites::survey() {
 
 bool Sites::fits(const Need& need, const DecodeSite& site) {
   return site.positions_max >= need.positions_max && site.room.slots >= need.slots &&
-         spendable(site.room) >= blocks_for(need, site.block_tokens);
+         spendable(site.room) >= blocks_for(need, site.block_tokens, site.blocks);
 }
 
 bool Sites::possible(const Need& need) const {

@@ -11,11 +11,19 @@
 
 namespace baton {
 
+// What of a request is left to do.
+struct Remainder {
+  uint32_t choices = 1;  // that have not ended
+  uint64_t carried = 0;  // committed tokens that are prefilled with the prompt
+  uint64_t own = 0;      // that each of several choices computes for itself, at most
+};
+
 // What a request asks of its instances.
 struct Need {
   uint64_t positions = 0;      // that the transfer brings, and one for the next token
   uint64_t positions_max = 0;  // at its end
   uint32_t slots = 1;          // choices
+  uint64_t own = 0;            // positions that each of several choices has for itself at once
 };
 
 // What the scheduler knows of a prefill instance.
@@ -32,6 +40,7 @@ struct DecodeSite {
   uint64_t positions_max = 0;
   uint32_t slots = 0;
   uint32_t block_tokens = 16;
+  uint32_t blocks = UINT32_MAX;  // of its pool
   LeaseRoom room;
   bool open = true;
 };
@@ -78,8 +87,10 @@ class Sites {
   }
   const Reach& reach() const { return reach_; }
 
-  // Blocks that a reservation takes at once: every choice has its own tail.
-  static uint32_t blocks_for(const Need& need, uint32_t block_tokens);
+  // Blocks that a reservation takes at once: every choice has its own tail. Choices for which the
+  // whole pool is too small at once run one after the other.
+  static uint32_t blocks_for(const Need& need, uint32_t block_tokens,
+                             uint32_t pool_blocks = UINT32_MAX);
 
  private:
   struct PrefillOrder {

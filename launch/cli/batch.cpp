@@ -4,8 +4,8 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "launch/cli/batch_file.h"
@@ -15,74 +15,87 @@
 namespace baton::cli {
 namespace {
 
-// Keeps up to `concurrency` jobs under way and writes their lines in the order of the input: a
-// result that is early waits for those in front of it.
-class BatchRun {
- public:
-  BatchRun(client::Client& server, std::vector<BatchLine> lines, size_t concurrency, std::FILE* out)
-      : server_(server), lines_(std::move(lines)), concurrency_(concurrency), out_(out) {}
+// What became of the requests of one group.
+struct GroupCount {
+  size_t requests = 0;
+  size_t errors = 0;
+  size_t choices = 0;
+  uint64_t prompt_tokens = 0;
+  uint64_t tokens = 0;
+  std::map<std::string, size_t> finishes;
 
-  // Returns the number of lines that ended in an error.
-  size_t run() {
-    ProgressBar bar("Batch");
-    while (written_ < lines_.size()) {
-      while (running_.size() < concurrency_ && next_ < lines_.size()) start(next_++);
-      if (!collect()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      write_ready();
-      bar.update(written_, lines_.size());
-    }
-    bar.finish();
-    return errors_;
-  }
-
- private:
-  void start(size_t index) { running_.emplace(index, server_.submit(lines_[index].request)); }
-
-  // Takes what has ended; a refusal that says "later" is tried again after that time.
-  bool collect() {
-    bool any = false;
-    for (auto it = running_.begin(); it != running_.end();) {
-      client::Stream& stream = it->second;
-      while (stream.next(0)) {
-      }
-      if (!stream.finished()) {
-        ++it;
-        continue;
-      }
-      any = true;
-      const size_t index = it->first;
-      if (stream.failed() && stream.error().code == "busy") {
-        std::this_thread::sleep_for(
-            std::chrono::milliseconds(std::clamp<int64_t>(stream.error().retry_after_ms, 1, 1000)));
-        it->second = server_.submit(lines_[index].request);
-        continue;
-      }
-      ready_[index] = stream.failed() ? error_line(lines_[index].id, stream.error())
-                                      : result_line(lines_[index].id, stream.result());
-      errors_ += stream.failed();
-      it = running_.erase(it);
-    }
-    return any;
-  }
-
-  void write_ready() {
-    for (auto it = ready_.find(written_); it != ready_.end(); it = ready_.find(written_)) {
-      std::fprintf(out_, "%s\n", it->second.c_str());
-      ready_.erase(it);
-      ++written_;
+  void add(const client::Finished& finished) {
+    ++requests;
+    errors += finished.failed;
+    if (finished.failed) return;
+    choices += finished.result.choices();
+    prompt_tokens += finished.result.usage.prompt_tokens;
+    for (size_t c = 0; c < finished.result.choices(); ++c) {
+      tokens += finished.result.choice(c).ids.size();
+      ++finishes[finished.result.choice(c).finish];
     }
   }
-
-  client::Client& server_;
-  std::vector<BatchLine> lines_;
-  size_t concurrency_;
-  std::FILE* out_;
-  std::map<size_t, client::Stream> running_;
-  std::map<size_t, std::string> ready_;
-  size_t next_ = 0;
-  size_t written_ = 0;
-  size_t errors_ = 0;
 };
+
+std::string summary_of(const std::string& name, const GroupCount& count) {
+  std::string text = "group " + name + ": " + std::to_string(count.requests) + " requests, " +
+                     std::to_string(count.errors) + " errors, " + std::to_string(count.choices) +
+                     " choices, " + count_text(count.prompt_tokens) + " prompt tokens, " +
+                     count_text(count.tokens) + " tokens";
+  for (const auto& [finish, times] : count.finishes) {
+    text += ", " + std::to_string(times) + " " + finish;
+  }
+  return text;
+}
+
+struct BatchEnd {
+  size_t requests = 0;
+  size_t errors = 0;
+  std::map<std::string, GroupCount> groups;  // by name; those without one under ""
+};
+
+// Writes a line for each request, in the order of the input.
+BatchEnd run_group(client::Group& group, const std::vector<BatchLine>& lines, std::FILE* out) {
+  BatchEnd end;
+  ProgressBar bar("Batch");
+  while (const auto finished = group.next()) {
+    const client::Request& request = lines[finished->index].request;
+    const std::string line = finished->failed ? error_line(request, finished->error)
+                                              : result_line(request, finished->result);
+    std::fprintf(out, "%s\n", line.c_str());
+    end.groups[request.group].add(*finished);
+    end.errors += finished->failed;
+    bar.update(++end.requests, lines.size());
+  }
+  bar.finish();
+  return end;
+}
+
+void print_summary(const BatchEnd& end, std::chrono::steady_clock::duration elapsed) {
+  for (const auto& [name, count] : end.groups) {
+    if (!name.empty()) std::fprintf(stderr, "%s\n", summary_of(name, count).c_str());
+  }
+  std::fprintf(stderr, "%zu requests, %zu errors, %s\n", end.requests, end.errors,
+               duration_text(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count())
+                   .c_str());
+}
+
+// Empty, and why on stderr, if the file cannot be used.
+std::optional<std::vector<BatchLine>> read_input(const std::string& input,
+                                                 const GenerationOptions& generation) {
+  std::ifstream file(input, std::ios::binary);
+  if (!file) {
+    std::fprintf(stderr, "baton batch: cannot read '%s'\n", input.c_str());
+    return std::nullopt;
+  }
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  client::Request defaults;
+  generation.fill(defaults);
+  auto lines = read_batch(text, defaults);
+  if (lines.ok()) return std::move(*lines);
+  std::fprintf(stderr, "baton batch: %s: %s\n", input.c_str(), lines.error().text.c_str());
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -98,22 +111,12 @@ int batch_main(int argc, char** argv) {
   command.positional("OUT", output, "A result a line; - for standard output", true);
   where.enroll(command);
   generation.enroll(command);
+  generation.enroll_choices(command);
   command.option("--concurrency", concurrency, "Requests under way at once");
   if (const auto status = command.parse(argc, argv)) return *status;
 
-  std::ifstream file(input, std::ios::binary);
-  if (!file) {
-    std::fprintf(stderr, "baton batch: cannot read '%s'\n", input.c_str());
-    return kUsage;
-  }
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  client::Request defaults;
-  generation.fill(defaults);
-  auto lines = read_batch(text, defaults);
-  if (!lines.ok()) {
-    std::fprintf(stderr, "baton batch: %s: %s\n", input.c_str(), lines.error().text.c_str());
-    return kUsage;
-  }
+  const auto lines = read_input(input, generation);
+  if (!lines) return kUsage;
   auto connected = client::Client::connect(where.of("baton-batch"));
   if (!connected.value) return report_error("batch", connected.error);
   std::FILE* out = output == "-" ? stdout : std::fopen(output.c_str(), "w");
@@ -121,21 +124,20 @@ int batch_main(int argc, char** argv) {
     std::fprintf(stderr, "baton batch: cannot write '%s'\n", output.c_str());
     return kUsage;
   }
-  const size_t count = lines->size();
   const auto start = std::chrono::steady_clock::now();
-  const size_t errors = BatchRun(*connected.value, std::move(*lines),
-                                 static_cast<size_t>(std::max<int64_t>(1, concurrency)), out)
-                            .run();
+  std::vector<client::Request> requests;
+  for (const BatchLine& line : *lines) requests.push_back(line.request);
+  auto group = connected.value->submit_all(
+      std::move(requests), {static_cast<size_t>(std::max<int64_t>(1, concurrency)), true});
+  if (!group.value) return report_error("batch", group.error);
+  const BatchEnd end = run_group(*group.value, *lines, out);
   const bool written = std::fflush(out) == 0 && (out == stdout || std::fclose(out) == 0);
-  const auto elapsed = std::chrono::steady_clock::now() - start;
-  std::fprintf(stderr, "%zu requests, %zu errors, %s\n", count, errors,
-               duration_text(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count())
-                   .c_str());
+  print_summary(end, std::chrono::steady_clock::now() - start);
   if (!written) {
     std::fprintf(stderr, "baton batch: writing '%s' failed: is the disk full?\n", output.c_str());
     return kInternal;
   }
-  return errors == 0 ? kOk : kRetry;
+  return end.errors == 0 ? kOk : kRetry;
 }
 
 }  // namespace baton::cli

@@ -160,6 +160,8 @@ std::string read_line(const Json& json, BatchLine& line) {
   reader.integer("priority", r.priority);
   reader.integer("deadline_ms", r.deadline_ms);
   reader.text("idempotency_key", r.idempotency_key);
+  reader.integer("n", r.n);
+  reader.text("group", r.group);
   reader.refuse_unknown();
   const int given = !r.messages.empty() + !r.text.empty() + !r.ids.empty();
   if (reader.wrong.empty() && given != 1) {
@@ -195,6 +197,14 @@ Json tops(const std::vector<std::vector<client::TopToken>>& values) {
   return all;
 }
 
+void set_choice(Json& json, const client::Choice& choice) {
+  json.set("text", choice.text);
+  json.set("finish", choice.finish);
+  json.set("ids", integers(choice.ids));
+  if (!choice.logprobs.empty()) json.set("logprobs", numbers(choice.logprobs));
+  if (!choice.top.empty()) json.set("top_logprobs", tops(choice.top));
+}
+
 }  // namespace
 
 Result<std::vector<BatchLine>> read_batch(std::string_view text, const client::Request& defaults) {
@@ -219,20 +229,28 @@ Result<std::vector<BatchLine>> read_batch(std::string_view text, const client::R
       return Error{ErrorCode::conflict, where + "the id '" + entry.id.substr(0, 60) +
                                             "' appears a second time; ids must be unique"};
     }
+    entry.request.id = entry.id;
     lines.push_back(std::move(entry));
   }
   return lines;
 }
 
-std::string result_line(const std::string& id, const client::Result& r) {
+std::string result_line(const client::Request& request, const client::Result& r) {
   Json line = Json::object();
-  line.set("id", id);
-  line.set("text", r.text);
-  line.set("finish", r.finish);
+  line.set("id", request.id);
+  if (!request.group.empty()) line.set("group", request.group);
+  if (request.n == 1) {
+    set_choice(line, r);
+  } else {
+    Json choices = Json::array();
+    for (size_t c = 0; c < r.choices(); ++c) {
+      Json choice = Json::object();
+      set_choice(choice, r.choice(c));
+      choices.push_back(std::move(choice));
+    }
+    line.set("choices", std::move(choices));
+  }
   line.set("prompt_ids", integers(r.prompt_ids));
-  line.set("ids", integers(r.ids));
-  if (!r.logprobs.empty()) line.set("logprobs", numbers(r.logprobs));
-  if (!r.top.empty()) line.set("top_logprobs", tops(r.top));
   if (!r.prompt_logprobs.empty()) {
     Json scores = Json::array();
     scores.push_back(nullptr);  // the first prompt token has none
@@ -243,20 +261,24 @@ std::string result_line(const std::string& id, const client::Result& r) {
   Json usage = Json::object();
   const client::Usage& u = r.usage;
   usage.set("prompt_tokens", static_cast<int64_t>(u.prompt_tokens));
-  usage.set("completion_tokens", static_cast<int64_t>(r.ids.size()));
+  usage.set("cached_tokens", static_cast<int64_t>(u.cached_tokens));
+  usage.set("completion_tokens", static_cast<int64_t>(u.completion_tokens));
   usage.set("kv_bytes", static_cast<int64_t>(u.kv_bytes));
   usage.set("ttft_us", u.ttft_us);
   usage.set("total_us", u.total_us);
   usage.set("prefill_rank", static_cast<int64_t>(u.prefill_rank));
   usage.set("decode_rank", static_cast<int64_t>(u.decode_rank));
   usage.set("attempts", static_cast<int64_t>(u.attempts));
+  usage.set("weights_version", static_cast<int64_t>(u.weights_version));
+  usage.set("exact", u.exact);
   line.set("usage", std::move(usage));
   return write_json(line);
 }
 
-std::string error_line(const std::string& id, const client::Error& error) {
+std::string error_line(const client::Request& request, const client::Error& error) {
   Json line = Json::object();
-  line.set("id", id);
+  line.set("id", request.id);
+  if (!request.group.empty()) line.set("group", request.group);
   Json detail = Json::object();
   detail.set("code", error.code);
   detail.set("message", error.text);

@@ -21,8 +21,9 @@ struct BatchLine {
 // Reads all lines over `defaults`. The error names the line and what is wrong with it.
 Result<std::vector<BatchLine>> read_batch(std::string_view text, const client::Request& defaults);
 
-// The output line of a result, and of an error; JSON without a line feed.
-std::string result_line(const std::string& id, const client::Result& result);
-std::string error_line(const std::string& id, const client::Error& error);
+// The output line of a result, and of an error; JSON without a line feed. Of several choices there
+// is one object each, under "choices".
+std::string result_line(const client::Request& request, const client::Result& result);
+std::string error_line(const client::Request& request, const client::Error& error);
 
 }  // namespace baton::cli

@@ -1,5 +1,6 @@
 #include "launch/cli/client_options.h"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace baton::cli {
@@ -18,7 +19,7 @@ client::Options ClientOptions::of(const std::string& name) const {
 }
 
 void GenerationOptions::enroll(Command& command) {
-  command.option("--max-tokens,-n", max_tokens, "New tokens at most; -1: the rest of the context");
+  command.option("--max-tokens,-m", max_tokens, "New tokens at most; -1: the rest of the context");
   command.option("--min-tokens", min_tokens, "No end before this many");
   command.option("--temperature,-t", temperature, "0 = the most likely token, always");
   command.option("--top-k", top_k, "Choose among the k most likely; 0 = off");
@@ -33,6 +34,10 @@ void GenerationOptions::enroll(Command& command) {
   command.option("--deadline-ms", deadline_ms, "Give up after this long; 0 = never");
   command.option("--stop", stop, "End before this text (can be given several times)");
   command.flag("--ignore-eos", ignore_eos, "Go on after the model's end of sequence");
+}
+
+void GenerationOptions::enroll_choices(Command& command) {
+  command.option("-n,--choices", choices, "Answers to each prompt, from one computation of it");
 }
 
 void GenerationOptions::fill(client::Request& request) const {
@@ -50,6 +55,7 @@ void GenerationOptions::fill(client::Request& request) const {
   request.deadline_ms = deadline_ms;
   request.ignore_eos = ignore_eos;
   request.stop = stop;
+  request.n = static_cast<uint32_t>(std::clamp<int64_t>(choices, 0, UINT32_MAX));
 }
 
 int report_error(const std::string& verb, const client::Error& error) {

@@ -32,8 +32,10 @@ struct GenerationOptions {
   int64_t deadline_ms = 0;
   bool ignore_eos = false;
   std::vector<std::string> stop;
+  int64_t choices = 1;
 
   void enroll(Command& command);
+  void enroll_choices(Command& command);  // for verbs that can show several
   void fill(client::Request& request) const;
 };
 

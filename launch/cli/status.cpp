@@ -46,6 +46,7 @@ Json worker_json(const client::Worker& w) {
   object.set("running", static_cast<int64_t>(w.running));
   object.set("steps", static_cast<int64_t>(w.steps));
   object.set("beat_age_us", w.beat_age_us);
+  object.set("counters", counts_json(w.counters));
   return object;
 }
 
@@ -100,6 +101,9 @@ int status_main(int argc, char** argv) {
   print_counts("requests:", s.requests);
   print_counts("leases:  ", s.leases);
   print_counts("counters:", s.counters);
+  for (const client::Worker& w : s.workers) {
+    print_counts(("rank " + std::to_string(w.rank) + ", " + w.role + ":").c_str(), w.counters);
+  }
   return kOk;
 }
 

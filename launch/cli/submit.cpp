@@ -50,6 +50,7 @@ int submit_main(int argc, char** argv) {
   command.positional("PROMPT", prompts, "A prompt; @FILE reads it from a file, - from stdin");
   where.enroll(command);
   generation.enroll(command);
+  generation.enroll_choices(command);
   command.option("--system", system, "A system message in front of each prompt");
   command.flag("--raw", raw, "Continue the text as it is, without the model's chat template");
   command.flag("--table", table, "Print what each answer cost at the end");
@@ -57,6 +58,12 @@ int submit_main(int argc, char** argv) {
   if (prompts.empty()) {
     std::fprintf(stderr,
                  "baton submit: no prompt given; expected: baton submit \"What is ...?\"\n");
+    return kUsage;
+  }
+
+  if (generation.choices < 1) {
+    std::fprintf(stderr, "baton submit: -n is %lld; expected 1 or more\n",
+                 static_cast<long long>(generation.choices));
     return kUsage;
   }
 
@@ -85,7 +92,8 @@ int submit_main(int argc, char** argv) {
     streams.push_back(connected.value->submit(request));
   }
 
-  const std::vector<Answer> answers = follow(streams, labels);
+  const std::vector<Answer> answers =
+      follow(streams, labels, static_cast<size_t>(generation.choices));
   if (table) std::printf("\n%s", summary_table(answers, may_colour(stdout)).c_str());
   int status = kOk;
   for (const Answer& answer : answers) {

@@ -15,6 +15,9 @@
 //   while (auto part = stream.next()) std::cout << part->text << std::flush;
 //   const auto& result = stream.result();
 //
+//   auto group = client.value->submit_all(requests);      // thousands of them
+//   while (auto finished = group.value->next()) store(finished->id, finished->result);
+//
 // All functions are thread-safe unless they say otherwise. Times are milliseconds.
 
 namespace baton::client {
@@ -56,6 +59,10 @@ struct Request {
   int32_t priority = 0;
   int64_t deadline_ms = 0;           // from arrival at the server; 0 = none
   std::string idempotency_key = {};  // same key and content: the same job, run once
+  uint32_t n = 1;          // choices: answers from one prompt; choice c is the same whatever n is
+  std::string id = {};     // of one among many: unique in its group; without one it gets its number
+  std::string group = {};  // your name for requests that belong together
+  bool stream = true;      // false: no parts, only the result
 };
 
 struct TopToken {
@@ -69,10 +76,12 @@ struct Part {
   std::vector<float> logprobs;  // natural logarithms, if asked for
   std::vector<std::vector<TopToken>> top;
   std::string text;
+  uint32_t choice = 0;
 };
 
 struct Usage {
   uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;
   uint32_t completion_tokens = 0;
   uint64_t kv_bytes = 0;  // handed from prefill to decode
   int64_t queue_us = 0;
@@ -83,19 +92,28 @@ struct Usage {
   uint32_t prefill_rank = 0;
   uint32_t decode_rank = 0;
   uint32_t attempts = 0;  // retries after lost workers
+  uint64_t weights_version = 0;
   bool exact = true;
 };
 
-struct Result {
-  std::vector<int32_t> prompt_ids;
-  std::vector<float> prompt_logprobs;  // of prompt_ids[1..]
-  std::vector<std::vector<TopToken>> prompt_top;
+struct Choice {
   std::vector<int32_t> ids;  // the whole completion, the ending token included
   std::vector<float> logprobs;
   std::vector<std::vector<TopToken>> top;
   std::string text;
   std::string finish;  // stop, length, cancelled, error
+};
+
+// The first choice is the result itself, so that a request of one choice reads result.text.
+struct Result : Choice {
+  std::vector<int32_t> prompt_ids;
+  std::vector<float> prompt_logprobs;  // of prompt_ids[1..]
+  std::vector<std::vector<TopToken>> prompt_top;
+  std::vector<Choice> more;  // choices 1..
   Usage usage;
+
+  size_t choices() const { return 1 + more.size(); }
+  const Choice& choice(size_t number) const { return number == 0 ? *this : more.at(number - 1); }
 };
 
 struct Model {
@@ -126,6 +144,7 @@ struct Worker {
   uint32_t running = 0;
   uint64_t steps = 0;
   int64_t beat_age_us = 0;
+  std::vector<Count> counters;  // since its life began: pack fill, idle slots, overshoot, ...
 };
 
 struct Status {
@@ -181,6 +200,39 @@ class Stream {
   std::shared_ptr<Connection> connection_;  // shared with the client and its other streams
 };
 
+struct GroupOptions {
+  size_t outstanding = 64;  // requests under way at once
+  bool ordered = false;     // results in the order of the requests, not as they finish
+};
+
+// How one request of a group ended: with a result, or with an error.
+struct Finished {
+  std::string id;
+  size_t index = 0;  // its place in the group
+  Result result;
+  Error error;
+  bool failed = false;
+};
+
+// A job of many requests. Those that the server refuses as busy are sent again when it says. What
+// is under way is cancelled with the group. Movable; used by one thread at a time.
+class Group {
+ public:
+  ~Group();
+  Group(Group&& other) noexcept;
+  Group& operator=(Group&& other) noexcept;
+
+  // Waits for the next one that ends. Empty when all have.
+  std::optional<Finished> next();
+  size_t size() const;
+
+ private:
+  friend class Client;
+  struct State;
+  explicit Group(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
 // A session with one server. Reconnects by itself; jobs continue where they were.
 class Client {
  public:
@@ -189,6 +241,8 @@ class Client {
 
   const Model& model() const;
   Stream submit(const Request& request);
+  // Fails before anything is sent when two requests have the same id.
+  Outcome<Group> submit_all(std::vector<Request> requests, const GroupOptions& options = {});
   // Waits for the answer.
   Outcome<Status> status(int64_t timeout_ms = 5000);
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -32,28 +33,34 @@ Submit submit_of(const Request& request) {
   s.ignore_eos = request.ignore_eos;
   s.priority = request.priority;
   s.deadline_ms = request.deadline_ms;
+  s.n = request.n;
+  s.group = request.group;
+  s.stream = request.stream;
   return s;
-}
-
-Worker worker_of(const WorkerStatus& w) {
-  return {.rank = w.rank,
-          .role = role_name(w.role),
-          .host = w.host,
-          .cores = w.cores,
-          .alive = w.alive,
-          .slots = w.capacity.slots,
-          .slots_free = w.slots_free,
-          .blocks = w.capacity.blocks,
-          .blocks_free = w.blocks_free,
-          .blocks_quarantined = w.blocks_quarantined,
-          .queued = w.queued,
-          .running = w.running,
-          .steps = w.steps,
-          .beat_age_us = w.beat_age_us};
 }
 
 void append(std::vector<Count>& target, const std::vector<NamedCount>& source) {
   for (const NamedCount& c : source) target.push_back({c.name, c.value});
+}
+
+Worker worker_of(const WorkerStatus& w) {
+  Worker worker{.rank = w.rank,
+                .role = role_name(w.role),
+                .host = w.host,
+                .cores = w.cores,
+                .alive = w.alive,
+                .slots = w.capacity.slots,
+                .slots_free = w.slots_free,
+                .blocks = w.capacity.blocks,
+                .blocks_free = w.blocks_free,
+                .blocks_quarantined = w.blocks_quarantined,
+                .queued = w.queued,
+                .running = w.running,
+                .steps = w.steps,
+                .beat_age_us = w.beat_age_us,
+                .counters = {}};
+  append(worker.counters, w.counters);
+  return worker;
 }
 
 }  // namespace
@@ -122,6 +129,7 @@ const Model& Client::model() const {
 Stream Client::submit(const Request& request) {
   auto job = std::make_shared<Stream::Job>();
   job->submit = submit_of(request);
+  job->progress.resize(std::max(request.n, 1u));
   connection_->submit(job);
   return Stream(std::move(job), connection_);
 }

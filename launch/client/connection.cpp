@@ -1,5 +1,7 @@
 #include "launch/client/connection.h"
 
+#include "launch/client/results.h"
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -36,49 +38,31 @@ std::vector<std::string> receive_frames(void* socket) {
   } while (true);
 }
 
-std::vector<std::vector<TopToken>> tops_of(const std::vector<std::vector<TokenLogprob>>& source) {
-  std::vector<std::vector<TopToken>> tops;
-  tops.reserve(source.size());
-  for (const auto& entry : source) {
-    auto& top = tops.emplace_back();
-    for (const TokenLogprob& t : entry) top.push_back({t.id, t.logprob});
-  }
-  return tops;
-}
-
-Usage usage_of(const ClientDone& done) {
-  const baton::Usage& u = done.usage;
-  return {.prompt_tokens = u.prompt_tokens,
-          .completion_tokens = u.completion_tokens,
-          .kv_bytes = u.kv_bytes,
-          .queue_us = u.queue_us,
-          .prefill_us = u.prefill_us,
-          .transfer_us = u.transfer_us,
-          .ttft_us = done.ttft_us,
-          .total_us = done.total_us,
-          .prefill_rank = u.prefill_rank,
-          .decode_rank = u.decode_rank,
-          .attempts = u.attempts,
-          .exact = u.exact};
-}
-
 template <class T>
 std::vector<T> behind(const std::vector<T>& list, size_t known) {
   return {list.begin() + static_cast<ptrdiff_t>(std::min(known, list.size())), list.end()};
 }
 
-const char* finish_name(Finish finish) {
-  switch (finish) {
-    case Finish::none: return "none";
-    case Finish::stop: return "stop";
-    case Finish::length: return "length";
-    case Finish::cancelled: return "cancelled";
-    case Finish::error: return "error";
-  }
-  return "unknown";
+}  // namespace
+
+std::vector<uint32_t> Stream::Job::more() const {
+  std::vector<uint32_t> next;
+  for (size_t c = 1; c < progress.size(); ++c) next.push_back(progress[c].next_seq);
+  return next;
 }
 
-}  // namespace
+Fetch Stream::Job::fetch() const {
+  return {submit.job, progress[0].next_seq, more()};
+}
+
+ClientAck Stream::Job::acknowledge(bool done) const {
+  return {submit.job, progress[0].next_seq, done, more()};
+}
+
+bool Stream::Job::begun() const {
+  return std::any_of(progress.begin(), progress.end(),
+                     [](const Progress& choice) { return choice.next_seq > 0; });
+}
 
 Connection::Connection(const Options& options) : options_(options) {
   context_ = zmq_ctx_new();
@@ -340,7 +324,7 @@ void Connection::on_model(const ModelReply& reply) {
 void Connection::resume(uint64_t id, const std::shared_ptr<Stream::Job>& job, bool same_session) {
   const std::lock_guard job_lock(job->mutex);
   const bool known = same_session && job->accepted;
-  if (!known && job->next_seq > 0) {
+  if (!known && job->begun()) {
     job->failed = true;
     job->error = {"unavailable", "the server no longer knows this job's session; submit it again",
                   1000};
@@ -349,7 +333,7 @@ void Connection::resume(uint64_t id, const std::shared_ptr<Stream::Job>& job, bo
   }
   const std::lock_guard lock(mutex_);
   if (known) {
-    queue(Fetch{id, job->next_seq});
+    queue(job->fetch());
   } else {
     queue(job->submit);
   }
@@ -374,11 +358,20 @@ void Connection::finish(uint64_t id, const std::shared_ptr<Stream::Job>& job) {
   const std::lock_guard lock(mutex_);
   jobs_.erase(id);
   cancelled_.erase(id);
+  ++ended_;
+  changed_.notify_all();
+}
+
+uint64_t Connection::wait_ended(uint64_t seen, int64_t timeout_ms) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] { return ended_ > seen; });
+  return ended_;
 }
 
 void Connection::add(Stream::Job& job, Part part) {
-  job.next_seq += static_cast<uint32_t>(part.ids.size());
-  job.text_bytes += part.text.size();
+  Stream::Job::Progress& progress = job.progress[part.choice];
+  progress.next_seq += static_cast<uint32_t>(part.ids.size());
+  progress.text_bytes += part.text.size();
   job.parts.push_back(std::move(part));
 }
 
@@ -386,46 +379,42 @@ void Connection::on_tokens(const ClientTokens& tokens) {
   const auto job = find(tokens.job);
   if (!job) return;
   const std::lock_guard job_lock(job->mutex);
-  if (tokens.seq > job->next_seq) {  // a gap: ask for it
+  if (tokens.choice >= job->progress.size()) return;
+  const uint32_t next_seq = job->progress[tokens.choice].next_seq;
+  if (tokens.seq > next_seq) {  // a gap: ask for it
     const std::lock_guard lock(mutex_);
-    queue(Fetch{tokens.job, job->next_seq});
+    queue(job->fetch());
     return;
   }
-  if (!tokens.ids.empty() && tokens.seq + tokens.ids.size() <= job->next_seq) return;  // a repeat
-  const size_t known = job->next_seq - tokens.seq;
+  if (!tokens.ids.empty() && tokens.seq + tokens.ids.size() <= next_seq) return;  // a repeat
+  const size_t known = next_seq - tokens.seq;
   add(*job, {behind(tokens.ids, known), behind(tokens.logprobs, known),
-             behind(tops_of(tokens.top), known), tokens.text});
+             behind(tops_of(tokens.top), known), tokens.text, tokens.choice});
   job->changed.notify_all();
   const std::lock_guard lock(mutex_);
-  queue(ClientAck{tokens.job, job->next_seq, false});
+  queue(job->acknowledge(false));
 }
 
 void Connection::on_done(ClientDone& done) {
   const auto job = find(done.job);
   if (!job) return;
   const std::lock_guard job_lock(job->mutex);
-  Result& result = job->result;
-  result.prompt_ids = std::move(done.prompt_ids);
-  result.prompt_logprobs = std::move(done.prompt_logprobs);
-  result.prompt_top = tops_of(done.prompt_top);
-  if (!done.choices.empty()) {
-    ChoiceResult& choice = done.choices.front();
-    result.ids = std::move(choice.ids);
-    result.logprobs = std::move(choice.logprobs);
-    result.top = tops_of(choice.top);
-    result.text = std::move(choice.text);
-    result.finish = finish_name(choice.finish);
-  }
-  result.usage = usage_of(done);
-  if (job->next_seq < result.ids.size() || job->text_bytes < result.text.size()) {
+  job->result = result_of(done);
+  const Result& result = job->result;
+  const size_t streamed = job->submit.stream ? std::min(result.choices(), job->progress.size()) : 0;
+  for (size_t c = 0; c < streamed; ++c) {
+    const Choice& choice = result.choice(c);
+    const auto [next_seq, text_bytes] = job->progress[c];
+    if (next_seq >= choice.ids.size() && text_bytes >= choice.text.size()) continue;
     // An end that a lost connection took along.
-    add(*job, {behind(result.ids, job->next_seq), behind(result.logprobs, job->next_seq),
-               behind(result.top, job->next_seq),
-               result.text.substr(std::min(job->text_bytes, result.text.size()))});
+    add(*job,
+        {behind(choice.ids, next_seq), behind(choice.logprobs, next_seq),
+         behind(choice.top, next_seq), choice.text.substr(std::min(text_bytes, choice.text.size())),
+         static_cast<uint32_t>(c)});
   }
   {
     const std::lock_guard lock(mutex_);
-    queue(ClientAck{done.job, job->next_seq, true});
+    queue(job->acknowledge(true));
   }
   finish(done.job, job);
 }

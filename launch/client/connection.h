@@ -27,8 +27,15 @@ struct Stream::Job {
   std::deque<Part> parts;
   Submit submit;  // kept for sending again after a reconnect; written before start
   uint32_t prompt_tokens = 0;
-  uint32_t next_seq = 0;  // tokens received so far
-  size_t text_bytes = 0;  // of the parts
+  struct Progress {
+    uint32_t next_seq = 0;  // tokens received so far
+    size_t text_bytes = 0;  // of the parts
+  };
+  std::vector<Progress> progress;      // per choice
+  bool begun() const;                  // something has come
+  std::vector<uint32_t> more() const;  // tokens that have come of the choices behind the first
+  Fetch fetch() const;
+  ClientAck acknowledge(bool done) const;
   bool accepted = false;
   bool finished = false;
   bool failed = false;
@@ -55,6 +62,8 @@ class Connection {
   void submit(const std::shared_ptr<Stream::Job>& job);
   void cancel(uint64_t job);
   bool status(StatusReply& reply, int64_t timeout_ms);
+  // Jobs that have ended so far; waits until there are more than `seen` or time is up.
+  uint64_t wait_ended(uint64_t seen, int64_t timeout_ms);
 
  private:
   void serve();
@@ -94,6 +103,7 @@ class Connection {
   std::set<uint64_t> questions_;  // correlations of status queries without an answer
   std::map<uint64_t, StatusReply> replies_;
   uint64_t next_job_ = 1;
+  uint64_t ended_ = 0;  // jobs
   uint64_t next_correlation_ = 1;
   bool stopping_ = false;
   bool ready_ = false;

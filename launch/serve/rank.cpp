@@ -114,6 +114,8 @@ void Rank::add_workers(Engines engines, const MoverFactory& make_mover) {
       decode.instance = instance;
       decode.engine = engine;
       decode.mover = mover;
+      decode.min_decode_steps = options_.min_decode_steps;
+      decode.catch_up_tokens = options_.catch_up_tokens;
       decode.host = place_.host;
       decode.cores = place_.cores;
       node_->add_actor(kDecodeSlot, place_.incarnation,

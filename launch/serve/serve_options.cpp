@@ -76,6 +76,10 @@ ServeFlags::ServeFlags()
   command_.option("--max-num-seqs", slots_, "Decode slots of a decode rank");
   command_.option("--max-num-batched-tokens", step_tokens_, "Tokens of one engine step");
   command_.option("--max-prompts-per-pack", prompts_per_pack_, "Prompts of one packed prefill");
+  command_.option("--min-decode-steps", min_decode_steps_,
+                  "Decode steps between two looks for ended answers: fewer messages, some waste");
+  command_.option("--catch-up-tokens", catch_up_tokens_,
+                  "Known tokens that a decode step recomputes at most beside running answers");
   command_.option("--prefill-lengths", prefill_lengths_,
                   "Length classes of packed prefill: auto, or ascending lengths");
   command_.option("--block-size", block_size_, "Tokens of a KV block: 16, 32 or 64");
@@ -113,6 +117,8 @@ Result<void> ServeFlags::check_numbers() const {
         std::tuple{"--max-num-seqs", slots_, int64_t{1}, int64_t{4096}},
         std::tuple{"--max-num-batched-tokens", step_tokens_, int64_t{1}, int64_t{65536}},
         std::tuple{"--max-prompts-per-pack", prompts_per_pack_, int64_t{1}, int64_t{1024}},
+        std::tuple{"--min-decode-steps", min_decode_steps_, int64_t{1}, int64_t{64}},
+        std::tuple{"--catch-up-tokens", catch_up_tokens_, int64_t{1}, int64_t{65536}},
         std::tuple{"--min-step-us", min_step_us_, int64_t{0}, int64_t{1'000'000}},
         std::tuple{"--max-queued", queue_, int64_t{1}, int64_t{1} << 20}}) {
     if (Result<void> checked = in_range(name, value, min, max); !checked.ok()) return checked;
@@ -168,6 +174,8 @@ Result<void> ServeFlags::read(ServeOptions& o) const {
   o.decode_ranks = decode_ranks_;
   o.threads = static_cast<uint32_t>(threads_);
   o.context_max = static_cast<uint32_t>(context_);
+  o.min_decode_steps = static_cast<uint32_t>(min_decode_steps_);
+  o.catch_up_tokens = static_cast<uint32_t>(catch_up_tokens_);
   o.block_tokens = static_cast<uint32_t>(block_size_);
   o.step_us_min = min_step_us_;
   o.seed = static_cast<uint64_t>(seed_);

@@ -27,6 +27,8 @@ struct ServeOptions {
   bool exact_activations = false;  // f32 activations in place of int8
   KvDtype kv_dtype = KvDtype::bf16;
   std::vector<uint32_t> prefill_lengths;  // empty: powers of two from 64 up
+  uint32_t min_decode_steps = 1;          // steps from one look at what was decoded to the next
+  uint32_t catch_up_tokens = 64;          // of a decode step, for what is known already
   int64_t step_us_min = 0;                // a step takes at least so long
   uint64_t seed = 0;                      // of the process's random numbers; 0: from the system
   bool insecure = false;                  // clients may come from other hosts without CURVE
@@ -51,6 +53,7 @@ class ServeFlags {
   std::string activations_ = "auto", kv_dtype_ = "auto", kv_memory_ = "auto";
   std::string prefill_lengths_ = "auto", log_level_ = "info", log_format_ = "text";
   int64_t prefill_ranks_ = 0, decode_ranks_ = 0, threads_ = 0, context_ = 0, block_size_ = 16;
+  int64_t min_decode_steps_ = 1, catch_up_tokens_ = 64;
   int64_t slots_ = 32, step_tokens_ = 2048, prompts_per_pack_ = 16, queue_ = 1024, seed_ = 0;
   int64_t min_step_us_ = 0;
   double drain_seconds_ = 30;

@@ -19,7 +19,7 @@ size_t find_stop(const std::string& text, const std::vector<std::string>& stops)
 }  // namespace
 
 ExpectedStream expect_stream(const ExpectedRules& rules, const Submit& submit,
-                             const std::vector<TokenId>& prompt, uint64_t seed) {
+                             const std::vector<TokenId>& prompt, uint64_t seed, uint32_t choice) {
   ExpectedStream expected;
   const FakeModel& model = rules.model;
   uint64_t digest = kFakeStart;
@@ -34,7 +34,7 @@ ExpectedStream expect_stream(const ExpectedRules& rules, const Submit& submit,
       expected.finish = Finish::length;
       break;
     }
-    const FakeSample next = fake_sample(model, digest, position, seed, 0);
+    const FakeSample next = fake_sample(model, digest, position, seed, choice);
     expected.ids.push_back(next.token);
     expected.logprobs.push_back(next.logprob);
     digest = fake_step(model, digest, next.token, position++);

@@ -24,8 +24,9 @@ struct ExpectedRules {
   uint32_t context_max = 0;
 };
 
-// `prompt` and `seed` are those that the gateway admitted; all else is the client's own request.
+// One choice. `prompt` and `seed` are those that the gateway admitted; all else is the client's own
+// request.
 ExpectedStream expect_stream(const ExpectedRules& rules, const Submit& submit,
-                             const std::vector<TokenId>& prompt, uint64_t seed);
+                             const std::vector<TokenId>& prompt, uint64_t seed, uint32_t choice);
 
 }  // namespace baton

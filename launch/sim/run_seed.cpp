@@ -92,6 +92,7 @@ SimClusterHooks SimRun::hooks(const SimOptions& options) {
   };
   if (options.sabotage != Sabotage::none) {
     hooks.sabotage = [this](uint32_t, uint32_t slot) { return kit_.for_actor(slot); };
+    hooks.change_batch = [this](Batch& batch) { kit_.change_batch(batch); };
   }
   return hooks;
 }

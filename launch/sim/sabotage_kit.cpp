@@ -19,6 +19,16 @@ void rewrite(Mail& mail, Change change) {
   mail.body = encode_body(*message);
 }
 
+void mix_choices(Tokens& tokens) {
+  for (size_t i = 1; i < tokens.entries.size(); ++i) {
+    TokenEntry& a = tokens.entries[i - 1];
+    TokenEntry& b = tokens.entries[i];
+    if (a.request != b.request || !a.has_token || !b.has_token) continue;
+    std::swap(a.id, b.id);
+    std::swap(a.logprob, b.logprob);
+  }
+}
+
 }  // namespace
 
 const char* sabotage_name(Sabotage sabotage) noexcept {
@@ -40,13 +50,16 @@ const char* sabotage_name(Sabotage sabotage) noexcept {
     case Sabotage::ignore_cancel: return "ignore-cancel";
     case Sabotage::stop_decoding: return "stop-decoding";
     case Sabotage::overfill_queue: return "overfill-queue";
+    case Sabotage::write_shared: return "write-shared";
+    case Sabotage::free_twice: return "free-twice";
+    case Sabotage::mix_choices: return "mix-choices";
   }
   return "unknown";
 }
 
 std::vector<Sabotage> all_sabotages() {
   std::vector<Sabotage> all;
-  for (int i = 1; i <= static_cast<int>(Sabotage::overfill_queue); ++i) {
+  for (int i = 1; i <= static_cast<int>(Sabotage::mix_choices); ++i) {
     all.push_back(static_cast<Sabotage>(i));
   }
   return all;
@@ -86,6 +99,16 @@ std::pair<Saboteur::Change, Saboteur::Change> SabotageKit::for_actor(uint32_t sl
   return {[unheard](Mail& mail) { return mail.envelope.kind != unheard; }, {}};
 }
 
+void SabotageKit::change_batch(Batch& batch) const {
+  if (sabotage_ != Sabotage::write_shared) return;
+  for (const BlockCopy& copy : batch.copies) {
+    for (BatchRow& row : batch.rows) {
+      std::replace(row.blocks.begin(), row.blocks.end(), copy.to, copy.from);
+    }
+  }
+  batch.copies.clear();
+}
+
 bool SabotageKit::hear_gateway(Mail& mail) {
   const Envelope& e = mail.envelope;
   if (e.kind == MsgKind::admitted || e.kind == MsgKind::freeze) {
@@ -100,6 +123,7 @@ bool SabotageKit::hear_gateway(Mail& mail) {
       }
     });
   }
+  if (sabotage_ == Sabotage::mix_choices) rewrite<Tokens>(mail, mix_choices);
   if (sabotage_ == Sabotage::wrong_logprob && ++count_ % 5 == 0) {
     rewrite<Tokens>(mail, [](Tokens& tokens) { tokens.entries.front().logprob -= 0.25f; });
   }
@@ -114,6 +138,12 @@ bool SabotageKit::hear_decode(const Mail& mail) {
 bool SabotageKit::say_decode(Mail& mail) {
   if (sabotage_ == Sabotage::lose_slot_freed && mail.envelope.kind == MsgKind::slot_freed) {
     return ++count_ % 2 == 0;
+  }
+  if (sabotage_ == Sabotage::free_twice && mail.envelope.kind == MsgKind::slot_freed) {
+    rewrite<SlotFreed>(mail, [this](SlotFreed& freed) {
+      if (freed.choice > 0) freed.slot = last_freed_;
+      last_freed_ = freed.slot;
+    });
   }
   if (sabotage_ == Sabotage::double_lease && mail.envelope.kind == MsgKind::reserved) {
     rewrite<Reserved>(mail, [this](Reserved& reserved) {

@@ -7,6 +7,7 @@
 #include "launch/sim/saboteur.h"
 #include "launch/sim/sim_options.h"
 #include "launch/sim/swarm_plan.h"
+#include "runtime/actor/engine.h"
 #include "runtime/base/ids.h"
 #include "transport/sim/sim_fabric.h"
 
@@ -22,6 +23,8 @@ class SabotageKit {
   FabricSabotage fabric() const;
   // What the actor of a place hears and says.
   std::pair<Saboteur::Change, Saboteur::Change> for_actor(uint32_t slot);
+  // What an engine is given to compute.
+  void change_batch(Batch& batch) const;
   // What becomes of a message to a client: nothing, itself, or more.
   std::vector<Mail> to_client(const Mail& mail);
 
@@ -33,6 +36,7 @@ class SabotageKit {
   const Sabotage sabotage_;
   std::map<RequestId, Epoch> epochs_;
   std::vector<BlockId> last_reserved_;
+  SlotLease last_freed_;
   uint64_t count_ = 0;
 };
 

@@ -11,6 +11,20 @@ constexpr Micros kLatencyMax = 400;
 constexpr Micros kFullRetry = 5 * kMillisecond;
 constexpr Micros kHelloRetry = 2 * kSecond;
 
+// Tokens that the client has, per choice.
+std::vector<uint32_t> positions(const JobRecord& job) {
+  std::vector<uint32_t> has;
+  for (const StreamRecord& stream : job.streams) {
+    has.push_back(static_cast<uint32_t>(stream.ids.size()));
+  }
+  return has;
+}
+
+ClientAck acknowledgement(const JobRecord& job, bool done) {
+  const std::vector<uint32_t> has = positions(job);
+  return {job.submit.job, has[0], done, {has.begin() + 1, has.end()}};
+}
+
 }  // namespace
 
 SimClient::SimClient(World& world, uint32_t number, const ClientPlan& plan, SimClientHooks hooks)
@@ -138,7 +152,8 @@ void SimClient::fetch_unfinished() {
   for (auto& [number, job] : jobs_) {
     if (job.end != JobEnd::none || job.connection == *connection_) continue;
     ++job.fetches;
-    say(Fetch{number, static_cast<uint32_t>(job.ids.size())});
+    const std::vector<uint32_t> has = positions(job);
+    say(Fetch{number, has[0], {has.begin() + 1, has.end()}});
   }
 }
 
@@ -148,6 +163,7 @@ void SimClient::submit_next() {
   waiting_.pop_back();
   JobRecord& job = jobs_[submit.job];
   job.submit = submit;
+  job.streams.resize(submit.n);
   job.must_finish = must_finish_;
   job.disconnected = !connection_;
   job.connection = connection_.value_or(0);
@@ -184,18 +200,21 @@ JobRecord* SimClient::find(uint64_t job) {
 void SimClient::on_tokens(const ClientTokens& part) {
   JobRecord* job = find(part.job);
   if (!job) return hooks_.complain("tokens came for a job that was never submitted");
+  if (part.choice >= job->streams.size()) {
+    return hooks_.complain("tokens came for a choice that was not asked for");
+  }
   hooks_.tokens(*job, part);
-  const size_t known =
-      std::min(job->ids.size() - std::min<size_t>(part.seq, job->ids.size()), part.ids.size());
-  job->ids.insert(job->ids.end(), part.ids.begin() + static_cast<ptrdiff_t>(known), part.ids.end());
+  StreamRecord& stream = job->streams[part.choice];
+  const size_t size = stream.ids.size();
+  const size_t known = std::min(size - std::min<size_t>(part.seq, size), part.ids.size());
+  const auto fresh = static_cast<ptrdiff_t>(known);
+  stream.ids.insert(stream.ids.end(), part.ids.begin() + fresh, part.ids.end());
   if (part.logprobs.size() == part.ids.size()) {
-    job->logprobs.insert(job->logprobs.end(), part.logprobs.begin() + static_cast<ptrdiff_t>(known),
-                         part.logprobs.end());
+    stream.logprobs.insert(stream.logprobs.end(), part.logprobs.begin() + fresh,
+                           part.logprobs.end());
   }
-  job->text += part.text;
-  if (world_.random().chance(0.5)) {
-    say(ClientAck{part.job, static_cast<uint32_t>(job->ids.size()), false});
-  }
+  stream.text += part.text;
+  if (world_.random().chance(0.5)) say(acknowledgement(*job, false));
 }
 
 void SimClient::end_job(JobRecord& job, JobEnd end) {
@@ -208,7 +227,7 @@ void SimClient::on_done(ClientDone& done) {
   JobRecord* job = find(done.job);
   if (!job) return hooks_.complain("a result came for a job that was never submitted");
   end_job(*job, JobEnd::done);
-  say(ClientAck{done.job, static_cast<uint32_t>(job->ids.size()), true});
+  say(acknowledgement(*job, true));
   job->done = std::move(done);
 }
 
@@ -261,6 +280,9 @@ Submit draw_submit(SimRandom& random, const ClientPlan& plan, uint64_t number,
   if (random.chance(0.2)) submit.sampling.prompt_logprobs = 0;
   submit.priority = static_cast<int32_t>(random.between(-1, 1));
   submit.stream = !random.chance(0.15);
+  if (plan.choices_max > 1 && random.chance(0.4)) {
+    submit.n = static_cast<uint32_t>(random.between(2, plan.choices_max));
+  }
   return submit;
 }
 

@@ -17,15 +17,20 @@ namespace baton {
 // How a client's job ended, in the client's eyes.
 enum class JobEnd : uint8_t { none, done, refused, session_lost };
 
+// What came of one choice.
+struct StreamRecord {
+  std::vector<TokenId> ids;
+  std::vector<float> logprobs;
+  std::string text;
+};
+
 // One job, and everything its client saw of it.
 struct JobRecord {
   Submit submit;
   RequestId request;
   uint32_t connection = 0;  // over which it was submitted last; 0: over none
   bool accepted = false;
-  std::vector<TokenId> ids;  // of the stream
-  std::vector<float> logprobs;
-  std::string text;
+  std::vector<StreamRecord> streams;  // by choice
   JobEnd end = JobEnd::none;
   uint32_t ends = 0;         // terminal events
   uint32_t fetches = 0;      // each may bring the terminal event once more

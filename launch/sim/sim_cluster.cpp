@@ -101,6 +101,7 @@ FakeEngineOptions SimCluster::engine_options(SimHost& host, bool prefill, const 
   engine.duration = [this](const Batch&) {
     return world_.random().between(plan_.step_us_max / 10 + 1, plan_.step_us_max);
   };
+  engine.change = hooks_.change_batch;
   engine.watch = [this, &mover](const Batch& batch) {
     if (hooks_.watch_step) hooks_.watch_step(*mover, batch);
   };
@@ -134,6 +135,8 @@ void SimCluster::boot_worker(SimHost& host, bool prefill) {
     options.instance = {host.rank()};
     options.engine = &engine;
     options.mover = &mover;
+    options.catch_up_tokens = plan_.catch_up_tokens;
+    options.min_decode_steps = plan_.min_decode_steps;
     options.host = "sim";
     host.add_actor(kDecodeSlot, factory<Decode>(host.rank(), kDecodeSlot, options));
   }

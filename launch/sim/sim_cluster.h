@@ -26,6 +26,8 @@ struct SimClusterHooks {
   std::function<void(Mail)> to_client;  // what the gateway sends to clients
   // Sees a batch when its step reads and writes blocks.
   std::function<void(const SimMover& mover, const Batch&)> watch_step;
+  // Changes what an engine is given to compute; may be empty.
+  std::function<void(Batch&)> change_batch;
   // Breaks an actor from outside; empty functions leave it alone.
   std::function<std::pair<Saboteur::Change, Saboteur::Change>(uint32_t rank, uint32_t slot)>
       sabotage;

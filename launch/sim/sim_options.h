@@ -30,6 +30,9 @@ enum class Sabotage : uint8_t {
   ignore_cancel,
   stop_decoding,   // a decode actor beats but steps no more
   overfill_queue,  // more requests are queued than the limit says
+  write_shared,    // a block that several sequences share is written without a copy
+  free_twice,      // a decode actor frees one choice's slot in the place of another's
+  mix_choices,     // tokens of two choices of a request change places
 };
 const char* sabotage_name(Sabotage sabotage) noexcept;
 // All of them, `none` excluded.

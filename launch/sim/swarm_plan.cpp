@@ -40,7 +40,7 @@ ChaosPlan draw_chaos(SimRandom& random) {
 }
 
 void draw_limits(SimRandom& random, Limits& limits) {
-  limits.decode_slots = static_cast<size_t>(random.between(1, 6));
+  limits.decode_slots = static_cast<size_t>(random.between(1, random.chance(0.3) ? 12 : 6));
   limits.prefill_window = static_cast<size_t>(random.between(1, 6));
   limits.prompts_per_pack_max = static_cast<size_t>(random.between(1, 8));
   limits.stream_ahead_max = random.chance(0.3) ? 8 : 256;
@@ -86,6 +86,9 @@ SwarmPlan draw_plan(SimRandom& random, bool calm) {
   plan.safety_us = random.between(3, 10) * kSecond;
   draw_limits(random, plan.limits);
   plan.clients = draw_clients(random);
+  plan.clients.choices_max = std::min<uint32_t>(8, static_cast<uint32_t>(plan.limits.decode_slots));
+  plan.catch_up_tokens = static_cast<uint32_t>(random.between(1, 64));
+  if (random.chance(0.3)) plan.min_decode_steps = static_cast<uint32_t>(random.between(2, 6));
   // Drawn in any case, so that a calm run of a seed has the same cluster and clients.
   const ChaosPlan chaos = draw_chaos(random);
   if (!calm) plan.chaos = chaos;

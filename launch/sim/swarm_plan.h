@@ -33,6 +33,7 @@ struct ClientPlan {
   uint32_t jobs_each = 4;
   uint32_t prompt_max = 60;
   uint32_t new_max = 24;
+  uint32_t choices_max = 1;  // per request
   Micros think_us_max = 0;
   double cancel = 0;
   double disconnect = 0;  // in the middle of it
@@ -52,6 +53,8 @@ struct SwarmPlan {
   uint32_t context_max = 128;
   uint32_t step_tokens_max = 128;
   bool chunking = false;
+  uint32_t catch_up_tokens = 64;
+  uint32_t min_decode_steps = 1;
   PackPolicy pack_policy = PackPolicy::buckets;
   size_t pieces_max = 256;
   Micros step_us_max = 4000;

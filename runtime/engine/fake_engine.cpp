@@ -55,6 +55,7 @@ void FakeEngine::check(const Batch& batch) const {
 
 void FakeEngine::submit(Batch batch, ActorId reply_to) {
   CHECK_MSG(!busy_, "one batch at a time");
+  if (options_.change) options_.change(batch);
   check(batch);
   busy_ = true;
   const Micros took = options_.duration(batch);

@@ -22,6 +22,7 @@ struct FakeEngineOptions {
   std::function<void(Mail)> post;
   std::function<Micros(const Batch&)> duration;  // of a step
   std::function<void(const Batch&)> watch;       // before a step reads; may be empty
+  std::function<void(Batch&)> change = {};       // of what is submitted; may be empty
 };
 
 // An Engine that computes the fake model on somebody else's clock, for the simulator and for tests

@@ -29,6 +29,8 @@ const std::vector<Expectation>& expectations() {
       {Sabotage::double_lease, {"lease"}},          {Sabotage::lose_slot_freed, {"lease", "rest"}},
       {Sabotage::lose_kv_sent, {"rest"}},           {Sabotage::ignore_cancel, {"cancel"}, true},
       {Sabotage::stop_decoding, {"liveness"}},      {Sabotage::overfill_queue, {"limit"}},
+      {Sabotage::write_shared, {"lease"}},          {Sabotage::free_twice, {"lease"}},
+      {Sabotage::mix_choices, {"stream"}},
   };
   return all;
 }

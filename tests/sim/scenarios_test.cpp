@@ -55,9 +55,10 @@ struct Scene {
     const JobRecord& job = client.jobs().at(1);
     const ExpectedStream expected =
         expect_stream({cluster->model(), &cluster->tokenizer(), plan.context_max}, job.submit,
-                      job.submit.ids, job.submit.sampling.seed);
-    return job.end == JobEnd::done && job.ids == expected.ids &&
-           job.logprobs == expected.logprobs && job.text == expected.text;
+                      job.submit.ids, job.submit.sampling.seed, 0);
+    const StreamRecord& stream = job.streams.at(0);
+    return job.end == JobEnd::done && stream.ids == expected.ids &&
+           stream.logprobs == expected.logprobs && stream.text == expected.text;
   }
   bool finish(const SimClient& client, Micros within = 30 * kSecond) {
     return world().run_until([&] { return client.finished(); }, within);
@@ -126,12 +127,12 @@ TEST_CASE("a killed decode rank: the stream pauses for less than five seconds an
   SimClient& client = scene.submit(60);
   const uint32_t rank = scene.decode_rank();
   scene.world().advance(20 * kMillisecond);
-  const size_t before = client.jobs().at(1).ids.size();
+  const size_t before = client.jobs().at(1).streams[0].ids.size();
   CHECK(before > 0);
   CHECK(before < 60);
   scene.world().crash(rank);
-  CHECK(scene.world().run_until([&] { return scene.job(client).ids.size() > before + 10; },
-                                5 * kSecond));
+  CHECK(scene.world().run_until(
+      [&] { return scene.job(client).streams[0].ids.size() > before + 10; }, 5 * kSecond));
   CHECK(scene.finish(client));
   CHECK(scene.right(client));
   CHECK(scene.job(client).done.usage.attempts == 1);

@@ -2,13 +2,27 @@
 
 from .aio import AsyncClient, AsyncStream
 from .sync import Client, Stream
-from .types import BatonError, Model, Part, Request, Result, Status, TopToken, Usage, Worker
+from .types import (
+    BatonError,
+    Choice,
+    Finished,
+    Model,
+    Part,
+    Request,
+    Result,
+    Status,
+    TopToken,
+    Usage,
+    Worker,
+)
 
 __all__ = [
     "AsyncClient",
     "AsyncStream",
     "BatonError",
+    "Choice",
     "Client",
+    "Finished",
     "Model",
     "Part",
     "Request",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator, List, Optional
+import time
+from typing import Any, AsyncIterator, List, Optional, Sequence
 
 import zmq
 
+from .groups import Group
 from .session import Job, Session
 from .sockets import Connection
-from .types import BatonError, Model, Part, Request, Result, Status
+from .types import BatonError, Finished, Model, Part, Request, Result, Status
 
 
 class AsyncStream:
@@ -98,6 +100,34 @@ class AsyncClient:
         stream = AsyncStream(self, self._session.submit(request or Request(**fields)))
         self._connection.turn()
         return stream
+
+    def run_all(self, requests: Sequence[Request], *, outstanding: int = 64,
+                ordered: bool = False) -> AsyncIterator[Finished]:  # fmt: skip
+        """As Client.run_all, for `async for`."""
+        return self._run_all(Group(requests, outstanding, ordered))
+
+    async def _run_all(self, group: Group) -> AsyncIterator[Finished]:
+        event = asyncio.Event()
+        try:
+            while not group.done:
+                event.clear()
+                while (index := group.due(time.monotonic())) is not None:
+                    job = self._session.submit(group.request(index), streamed=False)
+                    job.changed = event.set
+                    group.started(index, job)
+                self._connection.turn()
+                finished = group.collect(time.monotonic())
+                if not finished:
+                    try:
+                        await asyncio.wait_for(event.wait(), group.pause(time.monotonic()))
+                    except asyncio.TimeoutError:
+                        pass
+                for entry in finished:
+                    yield entry
+        finally:
+            for job in group.running():
+                self._session.cancel(job)
+            self._connection.turn()
 
     async def status(self, timeout: float = 5.0) -> Status:
         correlation = self._session.ask_status()

@@ -10,7 +10,20 @@ from dataclasses import dataclass, field
 from typing import Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple
 
 from . import wire
-from .types import BatonError, Model, Part, Request, Result, Status
+from .types import BatonError, Choice, Model, Part, Request, Result, Status
+
+
+@dataclass
+class Progress:
+    """How much of one choice has come."""
+
+    next_seq: int = 0
+    text_length: int = 0
+
+    def rest_of(self, choice: Choice, number: int) -> Part:
+        """What a lost connection took along of a stream's end."""
+        at, length = self.next_seq, self.text_length
+        return Part(choice.ids[at:], choice.logprobs[at:], choice.top[at:], choice.text[length:], number)
 
 
 @dataclass
@@ -22,8 +35,8 @@ class Job:
     changed: Callable[[], None] = lambda: None
     parts: Deque[Part] = field(default_factory=deque)
     prompt_tokens: int = 0
-    next_seq: int = 0
-    text_length: int = 0  # of the parts
+    streamed: bool = True
+    progress: List[Progress] = field(default_factory=lambda: [Progress()])  # per choice
     accepted: bool = False
     cancelled: bool = False
     finished: bool = False
@@ -31,9 +44,21 @@ class Job:
     error: Optional[BatonError] = None
 
     def add(self, part: Part) -> None:
-        self.next_seq += len(part.ids)
-        self.text_length += len(part.text)
+        self.progress[part.choice].next_seq += len(part.ids)
+        self.progress[part.choice].text_length += len(part.text)
         self.parts.append(part)
+
+    @property
+    def begun(self) -> bool:
+        return any(choice.next_seq for choice in self.progress)
+
+    def fetch(self) -> list:
+        first, *more = [choice.next_seq for choice in self.progress]
+        return [self.id, first, more]
+
+    def acknowledge(self, done: bool) -> list:
+        first, *more = [choice.next_seq for choice in self.progress]
+        return [self.id, first, done, more]
 
     def end(self, result: Optional[Result] = None, error: Optional[BatonError] = None) -> None:
         self.result, self.error, self.finished = result, error, True
@@ -84,8 +109,11 @@ class Session:
         else:
             self._outbox.popleft()
 
-    def submit(self, request: Request) -> Job:
-        job = Job(self._next_job, wire.submit_body(self._next_job, request))
+    def submit(self, request: Request, streamed: bool = True) -> Job:
+        """`streamed` False: the job has no parts, only its result."""
+        job = Job(self._next_job, wire.submit_body(self._next_job, request, streamed))
+        job.streamed = streamed
+        job.progress = [Progress() for _ in range(max(request.n, 1))]
         self._next_job += 1
         self.jobs[job.id] = job
         self._queue(wire.SUBMIT, job.body)
@@ -154,8 +182,8 @@ class Session:
     def _resume(self, job: Job, same_session: bool) -> None:
         """What the server knows is fetched from where it stopped; the rest is sent again."""
         if same_session and job.accepted:
-            self._queue(wire.FETCH, [job.id, job.next_seq])
-        elif job.next_seq == 0:
+            self._queue(wire.FETCH, job.fetch())
+        elif not job.begun:
             self._queue(wire.SUBMIT, job.body)
         else:
             del self.jobs[job.id]
@@ -174,15 +202,17 @@ class Session:
         job = self.jobs.get(body[0])
         if not job:
             return
-        seq, ids = body[2], body[3]
-        if seq > job.next_seq:  # a gap: ask for it
-            self._queue(wire.FETCH, [job.id, job.next_seq])
+        choice, seq, ids = body[1:4]
+        if choice >= len(job.progress):
             return
-        if ids and seq + len(ids) <= job.next_seq:
+        next_seq = job.progress[choice].next_seq
+        if seq > next_seq:  # a gap: ask for it
+            self._queue(wire.FETCH, job.fetch())
+            return
+        if ids and seq + len(ids) <= next_seq:
             return  # a repeat
-        part = wire.part_of(body, job.next_seq - seq)
-        job.add(part)
-        self._queue(wire.ACK, [job.id, job.next_seq, False])
+        job.add(wire.part_of(body, next_seq - seq))
+        self._queue(wire.ACK, job.acknowledge(False))
         job.changed()
 
     def _on_done(self, body: List, _: int) -> None:
@@ -190,11 +220,11 @@ class Session:
         if not job:
             return
         result = wire.result_of(body)
-        at, length = job.next_seq, job.text_length
-        rest = Part(result.ids[at:], result.logprobs[at:], result.top[at:], result.text[length:])
-        if rest.ids or rest.text:
-            job.add(rest)  # an end that a lost connection took along
-        self._queue(wire.ACK, [job.id, job.next_seq, True])
+        for number, choice in enumerate(result.choices[: len(job.progress)] if job.streamed else []):
+            rest = job.progress[number].rest_of(choice, number)
+            if rest.ids or rest.text:
+                job.add(rest)
+        self._queue(wire.ACK, job.acknowledge(True))
         job.end(result=result)
 
     def _refuse(self, body: List) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Iterator, Optional
+import time
+from typing import Any, Iterator, Optional, Sequence
 
 import zmq
 
+from .groups import Group
 from .session import Job, Session
 from .sockets import Connection
-from .types import BatonError, Model, Part, Request, Result, Status
+from .types import BatonError, Finished, Model, Part, Request, Result, Status
 
 
 class Stream:
@@ -98,6 +100,33 @@ class Client:
         job = self._do(lambda session: session.submit(request))
         job.changed = self._changed.notify_all  # called with the lock held
         return Stream(self, job)
+
+    def run_all(self, requests: Sequence[Request], *, outstanding: int = 64,
+                ordered: bool = False) -> Iterator[Finished]:  # fmt: skip
+        """Runs a job of many requests and yields each as it finishes, or in their order.
+
+        Ids must be unique: BatonError (conflict) before anything is sent. At most `outstanding` are
+        under way; what the server refuses as busy is sent again when it says. Leaving the iteration
+        cancels what is under way.
+        """
+        return self._run_all(Group(requests, outstanding, ordered))
+
+    def _run_all(self, group: Group) -> Iterator[Finished]:
+        try:
+            while not group.done:
+                with self._changed:
+                    while (index := group.due(time.monotonic())) is not None:
+                        job = self._session.submit(group.request(index), streamed=False)
+                        job.changed = self._changed.notify_all
+                        group.started(index, job)
+                    self._wake()
+                    finished = group.collect(time.monotonic())
+                    if not finished:
+                        self._changed.wait(group.pause(time.monotonic()))
+                yield from finished
+        finally:
+            for job in group.running():
+                self._do(lambda session, job=job: session.cancel(job))
 
     def status(self, timeout: float = 5.0) -> Status:
         correlation = self._do(lambda session: session.ask_status())

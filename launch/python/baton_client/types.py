@@ -48,16 +48,20 @@ class Request:
     deadline_ms: int = 0
     tenant: str = ""
     idempotency_key: str = ""
+    n: int = 1  # choices: answers from one prompt; choice c is the same whatever n is
+    id: str = ""  # of one among many: unique within a job; without one it gets its number
+    group: str = ""  # your name for requests that belong together
 
 
 @dataclass
 class Part:
-    """A stretch of an answer. `text` never splits a character."""
+    """A stretch of one choice of an answer. `text` never splits a character."""
 
     ids: List[int]
     logprobs: List[float]
     top: List[List[TopToken]]
     text: str
+    choice: int = 0
 
 
 @dataclass
@@ -79,16 +83,54 @@ class Usage:
 
 
 @dataclass
-class Result:
-    prompt_ids: List[int]
-    prompt_logprobs: List[Optional[float]]  # the first is None; empty if not asked for
-    prompt_top: List[List[TopToken]]
-    ids: List[int]
+class Choice:
+    ids: List[int]  # the whole completion, the ending token included
     logprobs: List[float]
     top: List[List[TopToken]]
     text: str
     finish: str  # stop, length, cancelled, error
+
+
+@dataclass
+class Result:
+    """`choices` has all of them; `ids`, `text` and so on are those of the first."""
+
+    prompt_ids: List[int]
+    prompt_logprobs: List[Optional[float]]  # the first is None; empty if not asked for
+    prompt_top: List[List[TopToken]]
+    choices: List[Choice]
     usage: Usage
+
+    @property
+    def ids(self) -> List[int]:
+        return self.choices[0].ids
+
+    @property
+    def logprobs(self) -> List[float]:
+        return self.choices[0].logprobs
+
+    @property
+    def top(self) -> List[List[TopToken]]:
+        return self.choices[0].top
+
+    @property
+    def text(self) -> str:
+        return self.choices[0].text
+
+    @property
+    def finish(self) -> str:
+        return self.choices[0].finish
+
+
+@dataclass
+class Finished:
+    """How one of many requests ended: with a result or with an error."""
+
+    id: str
+    index: int  # its place in the job
+    request: Request
+    result: Optional[Result] = None
+    error: Optional[BatonError] = None
 
 
 @dataclass
@@ -116,6 +158,7 @@ class Worker:
     running: int
     steps: int
     beat_age_us: int
+    counters: Dict[str, int] = field(default_factory=dict)  # since its life began
 
 
 @dataclass

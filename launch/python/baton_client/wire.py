@@ -6,7 +6,7 @@ from typing import Any, List, Sequence, Tuple
 
 import msgpack
 
-from .types import BatonError, Model, Part, Request, Result, Status, TopToken, Usage, Worker
+from .types import BatonError, Choice, Model, Part, Request, Result, Status, TopToken, Usage, Worker
 
 VERSION = 1
 NEVER = 2**63 - 1
@@ -45,7 +45,7 @@ def parse(parts: Sequence[bytes]) -> Tuple[int, int, List[Any]]:
     return envelope[1], envelope[8], body
 
 
-def submit_body(job: int, r: Request) -> List[Any]:
+def submit_body(job: int, r: Request, stream: bool = True) -> List[Any]:
     bias = [[int(token), float(value)] for token, value in r.logit_bias.items()]
     sampling = [
         float(r.temperature), r.top_k, float(r.top_p), float(r.min_p),
@@ -54,10 +54,10 @@ def submit_body(job: int, r: Request) -> List[Any]:
     ]  # fmt: skip
     messages = [[m["role"], m["content"]] for m in r.messages]
     return [
-        job, r.idempotency_key, list(r.ids), r.text, messages, 1,
+        job, r.idempotency_key, list(r.ids), r.text, messages, r.n,
         r.max_tokens if r.max_tokens is not None else 0, r.max_tokens is not None,
         r.min_tokens, sampling, r.seed is not None, list(r.stop), list(r.stop_ids),
-        r.ignore_eos, r.priority, r.deadline_ms, r.tenant, True,
+        r.ignore_eos, r.priority, r.deadline_ms, r.tenant, stream, r.group,
     ]  # fmt: skip
 
 
@@ -72,22 +72,18 @@ def tops(entries: Sequence[Any]) -> List[List[TopToken]]:
 
 def part_of(body: Sequence[Any], known: int) -> Part:
     """A ClientTokens body without its first `known` tokens."""
-    return Part(body[3][known:], body[4][known:], tops(body[5])[known:], body[6])
+    return Part(body[3][known:], body[4][known:], tops(body[5])[known:], body[6], body[1])
 
 
 def result_of(body: Sequence[Any]) -> Result:
-    choice = body[1][0] if body[1] else [[], [], [], "", 0]
+    choices = [Choice(c[0], c[1], tops(c[2]), c[3], FINISH_NAMES[c[4]]) for c in body[1]]
     usage = Usage(*body[5][:12], ttft_us=body[6], total_us=body[7])
     scores = [None, *body[3]] if body[3] else []
     return Result(
         prompt_ids=body[2],
         prompt_logprobs=scores,
         prompt_top=tops(body[4]),
-        ids=choice[0],
-        logprobs=choice[1],
-        top=tops(choice[2]),
-        text=choice[3],
-        finish=FINISH_NAMES[choice[4]],
+        choices=choices or [Choice([], [], [], "", "none")],
         usage=usage,
     )
 
@@ -106,6 +102,7 @@ def _worker(w: Sequence[Any]) -> Worker:
         rank=w[0], role=ROLE_NAMES[w[2]], host=w[3], cores=w[4], alive=w[5], slots=slots,
         slots_free=w[7], blocks=blocks, blocks_free=w[8], blocks_quarantined=w[9], queued=w[10],
         running=w[11], steps=w[12], beat_age_us=w[13],
+        counters=_counts(w[15]) if len(w) > 15 else {},
     )  # fmt: skip
 
 

@@ -18,8 +18,10 @@ void EpochChecker::delivered(const Mail& mail) {
 void EpochChecker::raise(Request& request, Epoch epoch) {
   if (epoch <= request.epoch) return;
   request.epoch = epoch;
-  request.seqs.erase(request.seqs.begin(), request.seqs.lower_bound(epoch));
-  move_on(request);
+  for (auto& [number, choice] : request.choices) {
+    choice.seqs.erase(choice.seqs.begin(), choice.seqs.lower_bound(epoch));
+    move_on(epoch, choice);
+  }
 }
 
 void EpochChecker::take(const Tokens& tokens) {
@@ -29,28 +31,28 @@ void EpochChecker::take(const Tokens& tokens) {
       ++stale_;
       continue;
     }
-    request.seqs[entry.epoch].insert(entry.seq);
-    move_on(request);
+    Choice& choice = request.choices[entry.choice];
+    choice.seqs[entry.epoch].insert(entry.seq);
+    move_on(request.epoch, choice);
   }
 }
 
-void EpochChecker::move_on(Request& request) {
-  const auto current = request.seqs.find(request.epoch);
-  if (current == request.seqs.end()) return;
-  while (current->second.contains(request.frontier)) ++request.frontier;
+void EpochChecker::move_on(Epoch epoch, Choice& choice) {
+  const auto current = choice.seqs.find(epoch);
+  if (current == choice.seqs.end()) return;
+  while (current->second.contains(choice.frontier)) ++choice.frontier;
 }
 
 void EpochChecker::sent(const Mail& mail) {
   if (mail.envelope.kind != ClientTokens::kind) return;
   const auto part = decode_body<ClientTokens>(mail.body, Limits{});
   if (!part.ok()) return;
-  const Request& request = requests_[mail.envelope.request];
+  const uint32_t frontier = requests_[mail.envelope.request].choices[part->choice].frontier;
   const uint64_t end = part->seq + part->ids.size();
-  if (end <= request.frontier) return;
+  if (end <= frontier) return;
   findings_.add("epoch", "request " + std::to_string(mail.envelope.request.value) +
                              ": the client gets token " + std::to_string(end - 1) + ", but only " +
-                             std::to_string(request.frontier) +
-                             " have arrived under a current epoch");
+                             std::to_string(frontier) + " have arrived under a current epoch");
 }
 
 }  // namespace baton

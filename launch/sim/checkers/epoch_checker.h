@@ -22,14 +22,17 @@ class EpochChecker {
   uint64_t stale() const { return stale_; }
 
  private:
-  struct Request {
-    Epoch epoch;
+  struct Choice {
     uint32_t frontier = 0;  // tokens that may be committed
     std::map<Epoch, std::set<uint32_t>> seqs;
   };
+  struct Request {
+    Epoch epoch;
+    std::map<uint32_t, Choice> choices;
+  };
   void raise(Request& request, Epoch epoch);
   void take(const Tokens& tokens);
-  static void move_on(Request& request);
+  static void move_on(Epoch epoch, Choice& choice);
 
   Findings& findings_;
   std::map<RequestId, Request> requests_;

@@ -13,7 +13,7 @@ void StreamChecker::complain(const JobRecord& job, const std::string& text) {
                               std::to_string(job.request.value) + ": " + text);
 }
 
-const ExpectedStream* StreamChecker::expected(const JobRecord& job) {
+const StreamChecker::Expected* StreamChecker::expected(const JobRecord& job) {
   const auto known = expected_.find(job.request);
   if (known != expected_.end()) return &known->second;
   const auto request = requests_.find(job.request);
@@ -26,19 +26,23 @@ const ExpectedStream* StreamChecker::expected(const JobRecord& job) {
   if (job.submit.has_seed && request->second.seed != job.submit.sampling.seed) {
     complain(job, "another seed was admitted than the client's");
   }
-  return &expected_
-              .emplace(job.request, expect_stream(rules_, job.submit, prompt, request->second.seed))
-              .first->second;
+  Expected& streams = expected_[job.request];
+  for (uint32_t choice = 0; choice < job.submit.n; ++choice) {
+    streams.push_back(expect_stream(rules_, job.submit, prompt, request->second.seed, choice));
+  }
+  return &streams;
 }
 
 void StreamChecker::stretch(const JobRecord& job, const ClientTokens& part) {
   if (job.end != JobEnd::none) complain(job, "tokens after the terminal event");
-  if (part.seq != job.ids.size()) {
+  const size_t has = job.streams[part.choice].ids.size();
+  if (part.seq != has) {
     complain(job, "a stretch begins at " + std::to_string(part.seq) + ", the client has " +
-                      std::to_string(job.ids.size()) + " tokens");
+                      std::to_string(has) + " tokens");
   }
-  const ExpectedStream* right = expected(job);
-  if (!right) return complain(job, "tokens of a request that was never admitted");
+  const Expected* all = expected(job);
+  if (!all) return complain(job, "tokens of a request that was never admitted");
+  const ExpectedStream* right = &all->at(part.choice);
   for (size_t i = 0; i < part.ids.size(); ++i) {
     const size_t at = part.seq + i;
     if (at >= right->ids.size()) {
@@ -46,7 +50,8 @@ void StreamChecker::stretch(const JobRecord& job, const ClientTokens& part) {
           job, "more tokens than the " + std::to_string(right->ids.size()) + " that it must yield");
     }
     if (part.ids[i] != right->ids[at]) {
-      return complain(job, "token " + std::to_string(at) + " is " + std::to_string(part.ids[i]) +
+      return complain(job, "choice " + std::to_string(part.choice) + ": token " +
+                               std::to_string(at) + " is " + std::to_string(part.ids[i]) +
                                ", expected " + std::to_string(right->ids[at]));
     }
     if (!wants_logprobs(job)) continue;
@@ -61,14 +66,35 @@ void StreamChecker::stretch(const JobRecord& job, const ClientTokens& part) {
 
 void StreamChecker::finished(const JobRecord& job) {
   if (job.end != JobEnd::done) return;
-  const ExpectedStream* right = expected(job);
+  const Expected* right = expected(job);
   if (!right) return complain(job, "a result of a request that was never admitted");
   check_result(job, *right);
 }
 
-void StreamChecker::check_result(const JobRecord& job, const ExpectedStream& right) {
-  if (job.done.choices.size() != 1) return complain(job, "a result without its one choice");
-  const ChoiceResult& got = job.done.choices[0];
+void StreamChecker::check_result(const JobRecord& job, const Expected& right) {
+  if (job.done.choices.size() != right.size()) {
+    return complain(job, "a result of " + std::to_string(job.done.choices.size()) + " choices, " +
+                             std::to_string(right.size()) + " were asked for");
+  }
+  size_t tokens = 0;
+  for (uint32_t choice = 0; choice < right.size(); ++choice) {
+    check_choice(job, choice, right[choice]);
+    tokens += right[choice].ids.size();
+  }
+  const bool scored = job.submit.sampling.prompt_logprobs >= 0;
+  if (scored && job.done.prompt_logprobs != right[0].prompt_logprobs) {
+    complain(job, "the prompt's log-probabilities are wrong");
+  }
+  if (job.done.usage.completion_tokens != tokens) {
+    complain(job, "usage counts " + std::to_string(job.done.usage.completion_tokens) +
+                      " tokens, the client got " + std::to_string(tokens));
+  }
+}
+
+void StreamChecker::check_choice(const JobRecord& job, uint32_t choice,
+                                 const ExpectedStream& right) {
+  const ChoiceResult& got = job.done.choices[choice];
+  const StreamRecord& seen = job.streams[choice];
   if (got.ids != right.ids) complain(job, "the result has other ids than the model yields");
   if (wants_logprobs(job) && got.logprobs != right.logprobs) {
     complain(job, "the result has other log-probabilities than the model yields");
@@ -78,24 +104,16 @@ void StreamChecker::check_result(const JobRecord& job, const ExpectedStream& rig
     complain(job, "it finished with " + std::to_string(static_cast<int>(got.finish)) +
                       ", expected " + std::to_string(static_cast<int>(right.finish)));
   }
-  const bool scored = job.submit.sampling.prompt_logprobs >= 0;
-  if (scored && job.done.prompt_logprobs != right.prompt_logprobs) {
-    complain(job, "the prompt's log-probabilities are wrong");
-  }
-  if (job.done.usage.completion_tokens != right.ids.size()) {
-    complain(job, "usage counts " + std::to_string(job.done.usage.completion_tokens) +
-                      " tokens, the client got " + std::to_string(right.ids.size()));
-  }
   if (!job.submit.stream) return;
   // Who was away may get the whole result before the rest of the stream.
   const bool whole = !job.disconnected;
-  const bool same_ids = job.ids.size() <= got.ids.size() &&
-                        std::equal(job.ids.begin(), job.ids.end(), got.ids.begin());
-  if (!same_ids || (whole && job.ids.size() != got.ids.size())) {
+  const bool same_ids = seen.ids.size() <= got.ids.size() &&
+                        std::equal(seen.ids.begin(), seen.ids.end(), got.ids.begin());
+  if (!same_ids || (whole && seen.ids.size() != got.ids.size())) {
     complain(job, "the stream and the result have different ids");
   }
-  const bool same_text = got.text.starts_with(job.text);
-  if (!same_text || (whole && job.text.size() != got.text.size())) {
+  const bool same_text = got.text.starts_with(seen.text);
+  if (!same_text || (whole && seen.text.size() != got.text.size())) {
     complain(job, "the stream and the result have different texts");
   }
 }

@@ -24,16 +24,18 @@ class StreamChecker {
     std::vector<TokenId> prompt;
     uint64_t seed = 0;
   };
+  using Expected = std::vector<ExpectedStream>;  // by choice
   // Null until the request is known.
-  const ExpectedStream* expected(const JobRecord& job);
+  const Expected* expected(const JobRecord& job);
   void complain(const JobRecord& job, const std::string& text);
-  void check_result(const JobRecord& job, const ExpectedStream& expected);
+  void check_result(const JobRecord& job, const Expected& expected);
+  void check_choice(const JobRecord& job, uint32_t choice, const ExpectedStream& expected);
   bool wants_logprobs(const JobRecord& job) const { return job.submit.sampling.top_logprobs >= 0; }
 
   Findings& findings_;
   const ExpectedRules rules_;
   std::map<RequestId, Request> requests_;
-  std::map<RequestId, ExpectedStream> expected_;
+  std::map<RequestId, Expected> expected_;
 };
 
 }  // namespace baton

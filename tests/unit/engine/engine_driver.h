@@ -42,10 +42,11 @@ class EngineDriver {
   }
   void reset_blocks() { next_block_ = 0; }
 
-  StepDone step(std::vector<BatchRow> rows) {
+  StepDone step(std::vector<BatchRow> rows, std::vector<BlockCopy> copies = {}) {
     Batch batch;
     batch.step = {++step_};
     batch.rows = std::move(rows);
+    batch.copies = std::move(copies);
     engine_->submit(std::move(batch), ActorId{0, kPrefillSlot, 1});
     std::unique_lock lock(mutex_);
     arrived_.wait(lock, [&] { return mail_.has_value(); });

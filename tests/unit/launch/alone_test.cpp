@@ -1,6 +1,7 @@
 // A whole server in this process, used through the C++ client: what the sanitizers see of the real
 // threads, sockets and engines.
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -176,4 +177,55 @@ TEST_CASE("a request that cannot be is refused with a code and a sentence") {
   CHECK(stream.error().code == "context_too_long");
   CHECK(stream.error().text.find("600") != std::string::npos);
   CHECK(stream.failed());
+}
+
+TEST_CASE("T60, T62: several choices and jobs of many requests, the same as one by one") {
+  Server server;
+  client::Client client = server.connect();
+  std::vector<client::Request> requests;
+  std::vector<client::Result> alone;
+  for (int i = 0; i < 16; ++i) {
+    client::Request request = request_of(2 * i + 1);  // those that are not greedy
+    request.n = 1 + static_cast<uint32_t>(i) % 4;
+    request.id = "r" + std::to_string(i);
+    client::Stream stream = client.submit(request);
+    std::vector<std::vector<int32_t>> streamed(request.n);
+    while (const auto part = stream.next()) {
+      auto& ids = streamed.at(part->choice);
+      ids.insert(ids.end(), part->ids.begin(), part->ids.end());
+    }
+    const client::Result result = stream.result();
+    REQUIRE(result.choices() == request.n);
+    for (size_t c = 0; c < request.n; ++c) CHECK(result.choice(c).ids == streamed[c]);
+    request.n = 1;
+    CHECK(client.submit(request).result().ids == result.ids);
+    request.n = static_cast<uint32_t>(result.choices());
+    requests.push_back(request);
+    alone.push_back(result);
+  }
+  for (const bool ordered : {true, false}) {
+    auto group = client.submit_all(requests, {.outstanding = 5, .ordered = ordered});
+    REQUIRE(group.value);
+    std::vector<size_t> order;
+    while (const auto finished = group.value->next()) {
+      REQUIRE_FALSE(finished->failed);
+      const client::Result& expected = alone[finished->index];
+      CHECK(finished->id == requests[finished->index].id);
+      for (size_t c = 0; c < expected.choices(); ++c) {
+        CHECK(finished->result.choice(c).ids == expected.choice(c).ids);
+        CHECK(finished->result.choice(c).logprobs == expected.choice(c).logprobs);
+      }
+      order.push_back(finished->index);
+    }
+    if (ordered) CHECK(std::is_sorted(order.begin(), order.end()));
+    std::sort(order.begin(), order.end());
+    CHECK(order.size() == 16);
+    CHECK(std::unique(order.begin(), order.end()) == order.end());
+  }
+  requests[7].id = "r3";
+  const auto refused = client.submit_all(requests);
+  CHECK_FALSE(refused.value);
+  CHECK(refused.error.code == "conflict");
+  CHECK(refused.error.text.find("'r3'") != std::string::npos);
+  CHECK(idle(client));
 }

@@ -203,7 +203,7 @@ TEST_CASE("T64, T65: choices go on from what each had, in chunks of any size") {
         if (row.tokens.size() > 1) longer += static_cast<uint32_t>(row.tokens.size());
       }
       if (bench.actor->running() == 4 && bench.engine.batch->rows.size() > 1) {
-        CHECK(longer <= chunk);
+        CHECK(longer <= std::max(chunk, 2u));
         caught_up_with_others += longer;
       }
       bench.step();

@@ -48,7 +48,6 @@ const std::vector<Bad>& bad_table() {
       {"row 15", [](Submit& s) { s.sampling.temperature = 2.5f; }, "temperature", "2.5"},
       {"row 16", [](Submit& s) { s.n = 0; }, "n is", "0"},
       {"row 16", [](Submit& s) { s.n = 129; }, "n is", "129"},
-      {"n > 1", [](Submit& s) { s.n = 2; }, "n is", "2", ErrorCode::unsupported},
       {"row 17", [](Submit& s) { s.max_tokens = 4'000'000'000u; }, "max_tokens", "4000000000"},
       {"min over max", [](Submit& s) { s.min_tokens = 11; }, "min_tokens", "11"},
       {"row 18", [](Submit& s) { s.ids.assign(100, 1); }, "the prompt has 100 tokens", "100",

@@ -179,14 +179,111 @@ TEST_CASE("T83, T84: an empty prompt and a foreign token id are the request's ow
   CHECK(bench.actor->jobs() == 0);
 }
 
-TEST_CASE("T60: several choices are refused aloud, not left hanging") {
+TEST_CASE("what the scheduler says of choices has to fit together") {
   PrefillBench bench;
   Run run = bench.make_run(some_prompt(10), 1);
   run.committed = {{}, {}};
   bench.run(run, life(1));
-  const PrefillFailed failed = bench.context.expect<PrefillFailed>().message;
-  CHECK(failed.refusal.code == ErrorCode::unsupported);
-  CHECK(!failed.retryable);
+  CHECK(bench.context.expect<PrefillFailed>().message.refusal.code == ErrorCode::internal);
+  run.committed = {};
+  run.choices = {};
+  bench.run(run, life(1));
+  CHECK(bench.context.expect<PrefillFailed>().message.refusal.code == ErrorCode::internal);
+}
+
+TEST_CASE("T59, T60: every choice's first token is sampled once, from one prefill") {
+  PrefillBench bench;
+  const std::vector<TokenId> ids = some_prompt(40);
+  Run run = bench.make_run(ids, 1);
+  run.choices = {0, 2, 3};
+  run.committed = {{}, {}, {}};
+  bench.run(run, life(1));
+  REQUIRE(bench.engine.batch->rows.size() == 1);
+  CHECK(bench.engine.batch->rows[0].samples == std::vector<uint32_t>{0, 2, 3});
+  bench.step();
+  const Tokens tokens = bench.context.expect<Tokens>(kGateway).message;
+  REQUIRE(tokens.entries.size() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    const TokenEntry& entry = tokens.entries[i];
+    CHECK(entry.choice == run.choices[i]);
+    CHECK(entry.seq == 0);
+    CHECK(entry.id == next_token(ids, entry.choice, 1000));
+    CHECK(!entry.kept);
+  }
+  const Adopt adopt = bench.context.expect<Adopt>(kTarget).message;
+  REQUIRE(adopt.first.size() == 3);
+  CHECK(adopt.committed.size() == 3);
+  CHECK(adopt.first[2].choice == 3);
+  CHECK(adopt.first[2].id == tokens.entries[2].id);
+  CHECK(adopt.usage.completion_tokens == 3);
+}
+
+TEST_CASE("T59, T64: choices that have tokens are not sampled again, only handed over") {
+  PrefillBench bench;
+  const std::vector<TokenId> ids = some_prompt(20);
+  Run run = bench.make_run(ids, 1, 30);
+  run.choices = {0, 1, 4};
+  run.committed = {{5, 6, 7}, {}, {8}};
+  bench.run(run, life(1, 2));
+  CHECK(bench.engine.batch->rows[0].tokens == ids);
+  CHECK(bench.engine.batch->rows[0].samples == std::vector<uint32_t>{1});
+  bench.step();
+  const Tokens tokens = bench.context.expect<Tokens>(kGateway).message;
+  REQUIRE(tokens.entries.size() == 1);
+  CHECK(tokens.entries[0].choice == 1);
+  const Adopt adopt = bench.context.expect<Adopt>(kTarget).message;
+  REQUIRE(adopt.first.size() == 3);
+  CHECK(adopt.first[0].seq == 3);
+  CHECK(!adopt.first[0].has_token);
+  CHECK(adopt.first[1].has_token);
+  CHECK(adopt.first[2].seq == 1);
+  CHECK(adopt.first[2].finish == Finish::none);
+  CHECK(adopt.committed[0] == std::vector<TokenId>{5, 6, 7});
+  bench.hear(kGateway, Resend{1, 0}, life(1, 2));
+  CHECK(bench.context.expect<Tokens>().message.entries.size() == 1);
+  bench.hear(kGateway, Resend{0, 3}, life(1, 2));  // not here: decode samples it
+  CHECK(bench.context.count<Tokens>() == 0);
+}
+
+TEST_CASE("T56, T60: there is a transfer while one choice goes on, and none when all have ended") {
+  const std::vector<TokenId> ids = some_prompt(20);
+  for (const bool all : {false, true}) {
+    CAPTURE(all);
+    PrefillBench bench;
+    Run run = bench.make_run(ids, 1);
+    run.choices = {0, 1};
+    run.committed = {{}, {}};
+    run.stops.stop_ids = {next_token(ids, 0, 1000)};
+    if (all) run.stops.stop_ids.push_back(next_token(ids, 1, 1000));
+    bench.run(run, life(1));
+    bench.step();
+    const Tokens tokens = bench.context.expect<Tokens>(kGateway).message;
+    CHECK(tokens.entries[0].finish == Finish::stop);
+    CHECK(tokens.entries[1].finish == (all ? Finish::stop : Finish::none));
+    CHECK(bench.context.count<Adopt>() == (all ? 0 : 1));
+    const PrefillDone done = bench.context.expect<PrefillDone>().message;
+    CHECK(done.finish == (all ? Finish::stop : Finish::none));
+    CHECK(bench.actor->jobs() == (all ? 0 : 1));
+  }
+}
+
+TEST_CASE("T86: with max_tokens 0 every choice ends without a token") {
+  PrefillBench bench;
+  Run run = bench.make_run(some_prompt(20), 1, 0);
+  run.choices = {0, 1};
+  run.committed = {{}, {}};
+  run.sampling.prompt_logprobs = 0;
+  bench.run(run, life(1));
+  CHECK(bench.engine.batch->rows[0].samples.empty());
+  bench.step();
+  CHECK(bench.context.count<PromptScores>() == 1);
+  const Tokens tokens = bench.context.expect<Tokens>().message;
+  REQUIRE(tokens.entries.size() == 2);
+  for (const TokenEntry& entry : tokens.entries) {
+    CHECK(!entry.has_token);
+    CHECK(entry.finish == Finish::length);
+  }
+  CHECK(bench.context.expect<PrefillDone>().message.finish == Finish::length);
 }
 
 TEST_CASE("a target that names another number of blocks is not believed") {
