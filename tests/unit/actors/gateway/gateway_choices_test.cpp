@@ -84,7 +84,7 @@ TEST_CASE("a stop string ends one choice, and its worker hears of it") {
   rig.from(GatewayRig::kDecode, Tokens{{entry(id, 0, 3, 'z')}});
   CHECK(rig.context.expect<TokensAck>(GatewayRig::kDecode).message.ended);
   rig.from(GatewayRig::kDecode, Tokens{{entry(id, 1, 3, '!', Finish::length)}});
-  CHECK(texts(rig, kClient) == std::map<uint32_t, std::string>{{1, "hey!"}});
+  CHECK(texts(rig, kClient) == std::map<uint32_t, std::string>{{0, ""}, {1, "hey!"}});
   rig.done_ack(id);
   const ClientDone done = rig.context.expect<ClientDone>(kClient).message;
   CHECK(done.choices[0].text.empty());

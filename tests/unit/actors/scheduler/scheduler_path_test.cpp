@@ -48,7 +48,8 @@ TEST_CASE("a request goes from Admit to DoneAck, and everything is free again") 
   cluster.say(kD1, life, Reserved{life.transfer, {life.slot}, {{5}, {8}}, 0, 2});
   const auto run = cluster.context.expect<Run>(kP1);
   CHECK(run.message.ids == Cluster::ask(20, 30).ids);
-  CHECK(run.message.committed.empty());
+  CHECK(run.message.choices == std::vector<uint32_t>{0});
+  CHECK(run.message.committed == std::vector<std::vector<TokenId>>{{}});
   CHECK(run.message.gateway == kGateway);
   CHECK(run.message.target == kD1);
   CHECK(run.message.transfer == life.transfer);
