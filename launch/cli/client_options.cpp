@@ -37,7 +37,7 @@ void GenerationOptions::enroll(Command& command) {
 }
 
 void GenerationOptions::enroll_choices(Command& command) {
-  command.option("-n,--choices", choices, "Answers to each prompt, from one computation of it");
+  command.option("--choices,-n", choices, "Answers to each prompt, from one computation of it");
 }
 
 void GenerationOptions::fill(client::Request& request) const {

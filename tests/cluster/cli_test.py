@@ -98,7 +98,7 @@ class Words(CommandLine):
         self.assertEqual(rows["client-endpoint"], ["tcp://127.0.0.1:5757", "default"])
         same = baton("serve", "--threads", "1", "--print-config", BATON_CONFIG=config)[1]
         self.assertRegex(same, r"(?m)^max-num-seqs +5 +file$")
-        for words in (("-n", "7"), ("-n7",), ("--max-tokens=7",), ("--max-tokens", "7")):
+        for words in (("-m", "7"), ("-m7",), ("--max-tokens=7",), ("--max-tokens", "7")):
             config = baton("submit", *words, "--print-config", BATON_MAX_TOKENS="3")[1]
             self.assertRegex(config, r"(?m)^max-tokens +7 +command line$")
         hidden = baton("serve", "--context-length", "99", "--print-config")[1]
@@ -189,7 +189,7 @@ class Talking(CommandLine):
 
     def test_submit_streams_an_answer(self):
         expected = self.answer_of("What is wind?").text.encode().decode(errors="replace")
-        options = ("-n", "8", "--ignore-eos")
+        options = ("-m", "8", "--ignore-eos")
         status, out, err = self.run_it("submit", *options, "What is wind?")
         self.assertEqual((status, err), (OK, ""))
         self.assertEqual(out, expected + ("" if expected.endswith("\n") else "\n"))
@@ -201,7 +201,7 @@ class Talking(CommandLine):
 
     def test_submit_runs_several_prompts_at_once_and_shows_what_they_cost(self):
         prompts = ("What is wind?", "What is rain?", "@" + self.file("third", "What is snow?"))
-        status, out, err = self.run_it("submit", "-n", "5", "--ignore-eos", "--table", *prompts)
+        status, out, err = self.run_it("submit", "-m", "5", "--ignore-eos", "--table", *prompts)
         self.assertEqual((status, err), (OK, ""))
         for number, question in enumerate(("What is wind?", "What is rain?", "What is snow?"), 1):
             self.assertIn(f"[{number}] {question}\n", out)
@@ -213,8 +213,8 @@ class Talking(CommandLine):
     def test_submit_says_what_is_wrong_by_status_and_sentence(self):
         for words, status, parts in (
             (("--temperature", "5", "hello"), USAGE, ("temperature", "invalid_argument")),
-            (("-n", "2045", "hello"), USAGE, ("2048", "context_too_long")),
-            (("--deadline-ms", "1", "-n", "2000", "--ignore-eos", "hello"), USAGE, ("deadline_exceeded",)),
+            (("-m", "2045", "hello"), USAGE, ("2048", "context_too_long")),
+            (("--deadline-ms", "1", "-m", "2000", "--ignore-eos", "hello"), USAGE, ("deadline_exceeded",)),
             ((), USAGE, ("no prompt",)),
             (("@/no/such/file",), USAGE, ("/no/such/file",)),
         ):
@@ -258,7 +258,7 @@ class Talking(CommandLine):
         lines = ['{"messages": [{"role": "user", "content": "What is wind?"}], "top_logprobs": 2}',
                  '{"id": 7, "prompt_ids": [5, 6, 7], "max_tokens": 0, "prompt_logprobs": 0}',
                  '{"id": "c", "prompt": "x", "temperature": 1.5, "seed": 9, "logit_bias": {"5": -1}, "stop": "zz"}']  # fmt: skip
-        status, out, err = self.run_it("batch", self.file("in", "\n".join(lines)), "-", "-n", "8", "--ignore-eos")
+        status, out, err = self.run_it("batch", self.file("in", "\n".join(lines)), "-", "-m", "8", "--ignore-eos")
         self.assertEqual(status, OK, err)
         chat, score, text = (json.loads(line) for line in out.splitlines())
         expected = self.answer_of("What is wind?", top_logprobs=2)
@@ -358,7 +358,7 @@ class Chat(CommandLine):
             self.assertEqual(chat.exit_status(), OK)
 
     def test_a_short_answer_ends_by_itself_and_the_conversation_is_kept(self):
-        chat = self.open("-n", "6")
+        chat = self.open("-m", "6")
         with self.cluster.client() as client:
             options = dict(max_tokens=6, ignore_eos=True)
             talk = [{"role": "user", "content": "Hello"}]
@@ -373,10 +373,10 @@ class Chat(CommandLine):
         self.assertEqual(chat.exit_status(), OK)
 
     def test_questions_from_a_pipe_are_answered_too(self):
-        status, out, err = baton("chat", "-e", self.cluster.endpoint, "-n", "3", "--ignore-eos", stdin="Hello\n")
+        status, out, err = baton("chat", "-e", self.cluster.endpoint, "-m", "3", "--ignore-eos", stdin="Hello\n")
         self.assertEqual((status, err), (OK, ""))
         self.assertGreater(len(out.strip()), 0)
-        status, _, err = baton("chat", "-e", self.cluster.endpoint, "-n", "2045", stdin="Hello\n")
+        status, _, err = baton("chat", "-e", self.cluster.endpoint, "-m", "2045", stdin="Hello\n")
         self.assertEqual(status, USAGE)
         self.one_line(err, "context_too_long")
 

@@ -266,7 +266,7 @@ class LostConnections(WithCluster):
         self.assertEqual(got, [e[:4] for e in expected])
 
     def test_the_cpp_client_goes_on_after_cuts_too(self):
-        words = ["submit", "-n", "1500", "--ignore-eos", "-t", "1", "--seed", "5", "Say it all."]
+        words = ["submit", "-m", "1500", "--ignore-eos", "-t", "1", "--seed", "5", "Say it all."]
         environment = {**os.environ, "BATON_ENDPOINT": self.cluster.endpoint}
         expected = subprocess.run([harness.BATON, *words], env=environment, capture_output=True, check=True).stdout
         with TcpProxy(self.cluster.endpoint) as proxy:

@@ -139,6 +139,22 @@ class Samples(WithCluster):
         self.assertEqual(asyncio.run(through_asyncio()), expected)
         self.assertEqual(self.through_batch(requests), [[(c[0], c[1], c[3], c[4]) for c in r] for r in expected])
 
+    def test_the_command_line_labels_choices(self):
+        def submit(*words):
+            command = [harness.BATON, "submit", "-e", self.cluster.endpoint, "-m", "12", "--ignore-eos", "-t", "1",
+                       "--seed", "3", *words]  # fmt: skip
+            return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+        one = submit("-n", "3", "--table", "Hello")
+        self.assertEqual(one.returncode, 0, one.stderr)
+        for choice in range(3):
+            self.assertIn(f"[{choice}] ", one.stdout)
+        self.assertRegex(one.stdout, r"\b36\b.*length, length, length")
+        two = submit("-n", "2", "Hello", "Goodbye")
+        for tag in ("[1.0] ", "[1.1] ", "[2.0] ", "[2.1] "):
+            self.assertIn(tag, two.stdout)
+        self.assertEqual(submit("-n", "0", "Hello").returncode, 64)
+
     def through_batch(self, requests):
         """The C++ client: ids, log-probabilities, text and finish of each choice."""
         with tempfile.TemporaryDirectory() as folder:
