@@ -175,8 +175,17 @@ void run_attention(const Ops& ops, Team& team, const CaseOptions& options, Line 
   const Timing t = measure(options.quick ? 3 : 7, options.quick ? 0.02 : 0.2, [&] {
     team.run([&](int thread, int n) {
       for (std::size_t layer = 0; layer < kLayers; ++layer) {
-        const AttentionArgs args{q.floats(),        out.floats(), width, width,  rows.data(),
-                                 cache.pool.data(), cache.layout, layer, kHeads, 0.125f};
+        AttentionArgs args;
+        args.q = q.floats();
+        args.out = out.floats();
+        args.q_stride = width;
+        args.out_stride = width;
+        args.rows = rows.data();
+        args.pool = cache.pool.data();
+        args.layout = cache.layout;
+        args.layer = layer;
+        args.heads = kHeads;
+        args.scale = 0.125f;
         const auto stride = static_cast<std::size_t>(n);
         for (auto i = static_cast<std::size_t>(thread); i < chunks * kKvHeads; i += stride) {
           const std::size_t row = i / kKvHeads * chunk;
