@@ -1,6 +1,9 @@
 #include "kernels/isa.h"
 
+#include <asm/prctl.h>
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -35,6 +38,16 @@ constexpr bool has(unsigned value, unsigned bits) {
   return (value & bits) == bits;
 }
 
+// Whether this process may use tile registers: the system grants them when asked, for all threads.
+bool tiles_granted() {
+#ifdef ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 const char* isa_name(Isa isa) noexcept {
@@ -42,6 +55,7 @@ const char* isa_name(Isa isa) noexcept {
     case Isa::scalar: return "scalar";
     case Isa::avx2: return "avx2";
     case Isa::avx512: return "avx512";
+    case Isa::amx: return "amx";
   }
   return "";
 }
@@ -53,10 +67,14 @@ Isa detect() noexcept {
   const Cpuid extended = cpuid(7, 0);
   if ((state & 0x6) != 0x6 || !has(extended.b, bit_AVX2)) return Isa::scalar;
   constexpr unsigned kFoundation = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
-  if ((state & 0xe6) == 0xe6 && has(extended.b, kFoundation) && has(extended.c, bit_AVX512VNNI)) {
-    return Isa::avx512;
+  if ((state & 0xe6) != 0xe6 || !has(extended.b, kFoundation) || !has(extended.c, bit_AVX512VNNI)) {
+    return Isa::avx2;
   }
-  return Isa::avx2;
+  if ((state & 0x60000) == 0x60000 && has(extended.d, bit_AMX_TILE | bit_AMX_INT8) &&
+      tiles_granted()) {
+    return Isa::amx;
+  }
+  return Isa::avx512;
 }
 
 bool isa_supported(Isa isa) noexcept {
@@ -67,7 +85,7 @@ IsaChoice choose_isa(const char* wanted) noexcept {
   IsaChoice choice;
   choice.isa = detect();
   if (wanted == nullptr || *wanted == '\0') return choice;
-  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) {
     if (std::strcmp(wanted, isa_name(isa)) != 0) continue;
     if (isa_supported(isa)) {
       choice.isa = isa;
@@ -75,13 +93,13 @@ IsaChoice choose_isa(const char* wanted) noexcept {
     }
     std::snprintf(choice.error, sizeof choice.error,
                   "BATON_ISA asks for %s, but this processor has only %s: unset BATON_ISA, or set "
-                  "it to %s or less (scalar, avx2, avx512).",
+                  "it to %s or less (scalar, avx2, avx512, amx).",
                   isa_name(isa), isa_name(choice.isa), isa_name(choice.isa));
     return choice;
   }
   std::snprintf(choice.error, sizeof choice.error,
-                "BATON_ISA is \"%.40s\", which names no instruction set: expected scalar, avx2 or "
-                "avx512, or leave it unset for the best there is.",
+                "BATON_ISA is \"%.40s\", which names no instruction set: expected scalar, avx2, "
+                "avx512 or amx, or leave it unset for the best there is.",
                 wanted);
   return choice;
 }
@@ -102,6 +120,7 @@ const Ops* ops_for(Isa isa) noexcept {
     case Isa::scalar: return &scalar::table();
     case Isa::avx2: return &avx2::table();
     case Isa::avx512: return &avx512::table();
+    case Isa::amx: return &amx::table();
   }
   return nullptr;
 }

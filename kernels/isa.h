@@ -7,12 +7,14 @@ namespace baton {
 struct Ops;
 
 // Instruction sets that the kernels are compiled for. avx2 needs AVX2, FMA and F16C; avx512 needs
-// F, BW, VL, DQ and VNNI as well. All give the same bits.
-enum class Isa : std::uint8_t { scalar, avx2, avx512 };
+// F, BW, VL, DQ and VNNI as well; amx needs tile registers with int8, beside those. All give the
+// same bits.
+enum class Isa : std::uint8_t { scalar, avx2, avx512, amx };
 
 const char* isa_name(Isa isa) noexcept;  // "avx2"
 
-// The best one that this processor and operating system have; asks CPUID every time.
+// The best one that this processor and operating system have; asks CPUID every time, and the system
+// for its permission to use tile registers.
 Isa detect() noexcept;
 bool isa_supported(Isa isa) noexcept;
 

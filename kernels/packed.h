@@ -38,7 +38,8 @@ void pack_weights(DType type, std::size_t rows, std::size_t cols, const void* sr
 // Activations quantised by numerics.md rule 2, in groups of 12 rows. Record (group, block), 576
 // bytes: int8 q[12][32]; float da[12]; float sa[12] = da * float(sum q); int32 -8 * sum q [12];
 // int32 -128 * sum q [12]. Records of a group follow each other along the columns, so a range of
-// blocks of a group is contiguous. Rows beyond the last one may hold anything; nothing reads them.
+// blocks of a group is contiguous. Rows beyond the last one may hold anything; no output depends on
+// them.
 inline constexpr int kQuantRows = 12;
 inline constexpr std::size_t kQuantScalesOffset = 384;
 inline constexpr std::size_t kQuantOffsetsOffset = 480;

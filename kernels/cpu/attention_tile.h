@@ -10,6 +10,7 @@ namespace baton::BATON_ISA_NS {
 inline constexpr int kKeyTile = 64;
 inline constexpr int kSplit = 512;
 inline constexpr int kGroupsMax = kKeyTile / kLanes;
+static_assert(kGroupsMax == 4);
 inline constexpr int kQueriesMax = 16;
 inline constexpr int kQueriesTogether = 12;  // aimed at: twice the widest register tile
 
@@ -81,46 +82,46 @@ template <class E, int Q, int G>
                                          const KeyTile& tile, int query, int group) {
   VF acc[Q][G];
   const std::byte* keys[G];
-#pragma GCC unroll 4
-  for (int g = 0; g < G; ++g) {
+  each<G>([&](auto g) BATON_INLINE_LAMBDA {
     keys[g] = tile.k[group + g];
-#pragma GCC unroll 6
-    for (int i = 0; i < Q; ++i) acc[i][g] = zero();
-  }
+    each<Q>([&](auto i) BATON_INLINE_LAMBDA { acc[i][g] = zero(); });
+  });
   const float* q = unit.q + query;
   const std::ptrdiff_t ahead = tile.ahead;
   const std::size_t step = layout.block_tokens * E::kBytes * (E::kPairs ? 2 : 1);
+  // One broadcast serves all groups, and needs one register.
+  const auto add_dim = [&](const VF(&key)[G], const float* of_dim) BATON_INLINE_LAMBDA {
+    each<Q>([&](auto i) BATON_INLINE_LAMBDA {
+      const VF one = splat(of_dim[i]);
+      each<G>([&](auto g) BATON_INLINE_LAMBDA { acc[i][g] = fma(one, key[g], acc[i][g]); });
+    });
+  };
   for (std::size_t dim = 0; dim < layout.head_dim; dim += E::kPairs ? 2 : 1) {
     BATON_KEEP_POINTER(q);
-#pragma GCC unroll 4
-    for (int g = 0; g < G; ++g) {
-      __builtin_prefetch(keys[g] + ahead);
-      if constexpr (kAccumulators < 12) BATON_KEEP_POINTER(q);  // broadcast again: registers
-      if constexpr (E::kPairs) {
-        const VI pair = load_i(keys[g]);
-        const VF first = pair_first(pair);
-#pragma GCC unroll 6
-        for (int i = 0; i < Q; ++i) acc[i][g] = fma(splat(q[i]), first, acc[i][g]);
-        const VF second = pair_second(pair);
-#pragma GCC unroll 6
-        for (int i = 0; i < Q; ++i) {
-          acc[i][g] = fma(splat(q[kQueriesMax + i]), second, acc[i][g]);
-        }
-      } else {
-        const VF key = E::load(keys[g], kLanes);
-#pragma GCC unroll 6
-        for (int i = 0; i < Q; ++i) acc[i][g] = fma(splat(q[i]), key, acc[i][g]);
-      }
-      keys[g] += step;
+    VF key[G];
+    if constexpr (E::kPairs) {
+      each<G>([&](auto g) BATON_INLINE_LAMBDA {
+        __builtin_prefetch(keys[g] + ahead);
+        key[g] = pair_first(load_i(keys[g]));
+      });
+      add_dim(key, q);
+      each<G>([&](auto g) BATON_INLINE_LAMBDA { key[g] = pair_second(load_i(keys[g])); });
+      add_dim(key, q + kQueriesMax);
+    } else {
+      each<G>([&](auto g) BATON_INLINE_LAMBDA {
+        __builtin_prefetch(keys[g] + ahead);
+        key[g] = E::load(keys[g], kLanes);
+      });
+      add_dim(key, q);
     }
+    each<G>([&](auto g) BATON_INLINE_LAMBDA { keys[g] += step; });
     q += kQueriesMax * (E::kPairs ? 2 : 1);
   }
   float* scores = unit.scores + query * kKeyTile + group * kLanes;
-#pragma GCC unroll 6
-  for (int i = 0; i < Q; ++i) {
-#pragma GCC unroll 4
-    for (int g = 0; g < G; ++g) store(scores + i * kKeyTile + g * kLanes, acc[i][g]);
-  }
+  each<Q>([&](auto i) BATON_INLINE_LAMBDA {
+    each<G>([&](auto g)
+                BATON_INLINE_LAMBDA { store(scores + i * kKeyTile + g * kLanes, acc[i][g]); });
+  });
 }
 
 template <class E, int Q, int G>
@@ -154,24 +155,22 @@ template <class E, int Q, int D, bool kFull>
                                          int begin, int end, bool scale) {
   VF acc[Q][D];
   float* sums = unit.acc + static_cast<std::size_t>(query) * unit.stride + dim;
-#pragma GCC unroll 6
-  for (int i = 0; i < Q; ++i) {
+  each<Q>([&](auto i) BATON_INLINE_LAMBDA {
     const VF factor = splat(scale ? unit.alpha[query + i] : 1.0f);
     const float* row = sums + static_cast<std::size_t>(i) * unit.stride;
-#pragma GCC unroll 4
-    for (int d = 0; d < D; ++d) acc[i][d] = mul(load(row + d * kLanes), factor);
-  }
+    each<D>([&](auto d) BATON_INLINE_LAMBDA { acc[i][d] = mul(load(row + d * kLanes), factor); });
+  });
   constexpr int kTogether = E::kPairs ? 2 : 1;  // tokens of one vector of V
   const std::size_t step = layout.head_dim * E::kBytes * kTogether;
   const std::ptrdiff_t ahead = tile.ahead;
-  const auto add_token = [&](const std::byte* v, const float* p, bool second) {
-#pragma GCC unroll 4
-    for (int d = 0; d < D; ++d) {
-      const VF value = value_at<E, kFull>(v, d, lanes, second);
-      if constexpr (kAccumulators < 12) BATON_KEEP_POINTER(p);  // broadcast again: registers
-#pragma GCC unroll 6
-      for (int i = 0; i < Q; ++i) acc[i][d] = fma(splat(p[i * kKeyTile]), value, acc[i][d]);
-    }
+  const auto add_token = [&](const std::byte* v, const float* p, bool second) BATON_INLINE_LAMBDA {
+    VF value[D];
+    each<D>([&](auto d)
+                BATON_INLINE_LAMBDA { value[d] = value_at<E, kFull>(v, d, lanes, second); });
+    each<Q>([&](auto i) BATON_INLINE_LAMBDA {
+      const VF one = splat(p[i * kKeyTile]);
+      each<D>([&](auto d) BATON_INLINE_LAMBDA { acc[i][d] = fma(one, value[d], acc[i][d]); });
+    });
   };
   for (int t = begin; t < end;) {
     const int in_group = t % kLanes;
@@ -196,12 +195,10 @@ template <class E, int Q, int D, bool kFull>
       if constexpr (E::kPairs) add_token(v, p + 1, true);
     }
   }
-#pragma GCC unroll 6
-  for (int i = 0; i < Q; ++i) {
+  each<Q>([&](auto i) BATON_INLINE_LAMBDA {
     float* row = sums + static_cast<std::size_t>(i) * unit.stride;
-#pragma GCC unroll 4
-    for (int d = 0; d < D; ++d) store(row + d * kLanes, acc[i][d]);
-  }
+    each<D>([&](auto d) BATON_INLINE_LAMBDA { store(row + d * kLanes, acc[i][d]); });
+  });
 }
 
 template <class E, int Q, int D>
@@ -227,7 +224,7 @@ template <int Q>
 inline constexpr int kVectors = kAccumulators / Q >= 4   ? 4
                                 : kAccumulators / Q >= 2 ? 2
                                                          : 1;
-inline constexpr int kQueriesWide = kAccumulators >= 12 ? 6 : kAccumulators >= 8 ? 4 : 6;
+inline constexpr int kQueriesWide = kAccumulators >= 24 ? 12 : kAccumulators >= 6 ? 6 : 4;
 
 // Runs body<Q>(first query) over all queries in chunks.
 template <class Body>
@@ -237,44 +234,77 @@ BATON_INLINE void each_queries(int queries, const Body& body) {
     for (; query + Q <= queries; query += Q) body.template operator()<Q>(query);
   };
   take.template operator()<kQueriesWide>();
+  if constexpr (kQueriesWide > 6) take.template operator()<6>();
   take.template operator()<4>();
   take.template operator()<3>();
   take.template operator()<2>();
   take.template operator()<1>();
 }
 
+// The largest score of a query over G groups of keys, of which it sees the first `seen`; the others
+// become -inf.
+template <int G>
+BATON_INLINE float largest_score(float* s, int seen) {
+  if (seen < G * kLanes) {
+    for (int g = 0; g < G; ++g) {
+      const VM sees = ilt(iota(), isplat(seen - g * kLanes));
+      store(s + g * kLanes, select(sees, load(s + g * kLanes), splat(-kInfinity)));
+    }
+  }
+  VF best = splat(-kInfinity);
+  each<G>([&](auto g) BATON_INLINE_LAMBDA { best = vmax(best, load(s + g * kLanes)); });
+  return tree_max(best);
+}
+
+// Scores of Q neighbouring queries become rounded probabilities; their sums go to `sums`.
+template <class E, int Q, int G>
+BATON_INLINE void probabilities(float* s, const float* max, float* sums) {
+  VF x[Q * G];
+  each<Q * G>([&](auto i) BATON_INLINE_LAMBDA {
+    x[i] = sub(load(s + i / G * kKeyTile + i % G * kLanes), splat(max[i / G]));
+  });
+  exp_nonpositive_all<Q * G>(x);
+  each<Q * G>([&](auto i) BATON_INLINE_LAMBDA {
+    x[i] = E::round(x[i]);
+    store(s + i / G * kKeyTile + i % G * kLanes, x[i]);
+  });
+  each<Q>([&](auto i) BATON_INLINE_LAMBDA {
+    VF sum = zero();
+    each<G>([&](auto g) BATON_INLINE_LAMBDA { sum = add(sum, x[i * G + g]); });
+    sums[i] = tree_sum(sum);
+  });
+}
+
 // Softmax step of all queries: scores become rounded probabilities; max, sum, alpha move on.
-template <class E>
-[[gnu::noinline]] static void softmax_step(AttentionUnit& unit, int groups) {
+template <class E, int G>
+[[gnu::noinline]] static void softmax_groups(AttentionUnit& unit) {
   alignas(64) float old_max[kQueriesMax] = {};
   alignas(64) float tile_sum[kQueriesMax];
   for (int i = 0; i < unit.queries; ++i) {
-    float* s = unit.scores + i * kKeyTile;
-    VF best = splat(-kInfinity);
-    for (int g = 0; g < groups; ++g) {
-      VF x = load(s + g * kLanes);
-      const int seen = unit.valid[i] - g * kLanes;
-      if (seen < kLanes) {
-        x = select(ilt(iota(), isplat(seen)), x, splat(-kInfinity));
-        store(s + g * kLanes, x);
-      }
-      best = vmax(best, x);
-    }
-    const float tile_max = tree_max(best);
     old_max[i] = unit.max[i];
+    const float tile_max = largest_score<G>(unit.scores + i * kKeyTile, unit.valid[i]);
     unit.max[i] = unit.max[i] > tile_max ? unit.max[i] : tile_max;
-    const VF max = splat(unit.max[i]);
-    VF sum = zero();
-    for (int g = 0; g < groups; ++g) {
-      const VF p = E::round(exp_nonpositive(sub(load(s + g * kLanes), max)));
-      store(s + g * kLanes, p);
-      sum = add(sum, p);
-    }
-    tile_sum[i] = tree_sum(sum);
+  }
+  int i = 0;
+  for (; i + 2 <= unit.queries; i += 2) {
+    probabilities<E, 2, G>(unit.scores + i * kKeyTile, unit.max + i, tile_sum + i);
+  }
+  if (i < unit.queries) {
+    probabilities<E, 1, G>(unit.scores + i * kKeyTile, unit.max + i, tile_sum + i);
   }
   store(unit.alpha, exp_v(sub(load(old_max), load(unit.max))));
-  for (int i = 0; i < unit.queries; ++i) {
+  for (i = 0; i < unit.queries; ++i) {
     unit.sum[i] = __builtin_fmaf(unit.sum[i], unit.alpha[i], tile_sum[i]);
+  }
+}
+
+template <class E>
+BATON_INLINE void softmax_step(AttentionUnit& unit, int groups) {
+  switch (groups) {
+    case 1: return softmax_groups<E, 1>(unit);
+    case 2: return softmax_groups<E, 2>(unit);
+    case 3: return softmax_groups<E, 3>(unit);
+    default: return softmax_groups<E, 4>(unit);
   }
 }
 

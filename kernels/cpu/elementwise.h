@@ -70,21 +70,6 @@ static void rope(float* x, std::size_t heads, std::size_t head_dim, std::size_t 
   }
 }
 
-BATON_INLINE std::int32_t lane_sum(VI x) {
-  alignas(64) std::int32_t v[kLanes];
-  store_i(v, x);
-  std::int32_t sum = 0;
-  for (int i = 0; i < kLanes; ++i) sum += v[i];
-  return sum;
-}
-BATON_INLINE std::int32_t lane_max(VI x) {
-  alignas(64) std::int32_t v[kLanes];
-  store_i(v, x);
-  std::int32_t best = v[0];
-  for (int i = 1; i < kLanes; ++i) best = best > v[i] ? best : v[i];
-  return best;
-}
-
 // One row of one record. The largest magnitude is found among bit patterns, where NaN is largest:
 // a NaN makes the block's scale NaN, and so everything that follows.
 BATON_INLINE void quantize_block(const float* x, std::byte* record, std::size_t row) {
@@ -124,37 +109,57 @@ static void quantize(const float* x, std::size_t x_stride, std::size_t row_begin
   }
 }
 
-// x[0..n) rounded to the KV type, as raw elements; n <= 16.
-BATON_INLINE void kv_round(KvElement element, const float* x, int n, std::uint32_t* raw) {
+// Values of one token and head, rounded to the KV type; head_dim in chunks of up to this many.
+inline constexpr std::size_t kKvChunk = 128;
+
+// The two halves of bf16 pairs lie apart: K's neighbours are dims of one token, V's are tokens.
+BATON_INLINE void kv_write_bf16(const KvLayout& layout, const float* x, bool is_key,
+                                std::size_t token, std::byte* inner) {
+  alignas(64) std::uint16_t halves[kKvChunk];
+  const std::size_t pair_step = is_key ? layout.block_tokens * 4 : 8;  // bytes from dim to dim + 2
+  std::byte* p = inner + (is_key ? layout.k_index(token, 0) : layout.v_index(token, 0)) * 2;
+  for (std::size_t first = 0; first < layout.head_dim; first += kKvChunk) {
+    const std::size_t n = layout.head_dim - first < kKvChunk ? layout.head_dim - first : kKvChunk;
+    each_lanes(n, [&](std::size_t i, int m) {
+      store_u16(halves + i, to_bf16(load_lanes(x + first + i, m)));
+    });
+    for (std::size_t i = 0; i < n; i += 2, p += pair_step) {
+      __builtin_memcpy(p, halves + i, is_key ? 4 : 2);
+      if (!is_key) __builtin_memcpy(p + 4, halves + i + 1, 2);
+    }
+  }
+}
+
+// K's dims lie block_tokens elements apart, V's side by side.
+BATON_INLINE void kv_write_f16(const KvLayout& layout, const float* x, bool is_key,
+                               std::size_t token, std::byte* inner) {
   alignas(64) std::uint16_t halves[kLanes];
-  const VF v = load_lanes(x, n);
-  if (element == KvElement::f32) {
-    for (int i = 0; i < n; ++i) raw[i] = __builtin_bit_cast(std::uint32_t, x[i]);
-    return;
+  const std::size_t step = is_key ? layout.block_tokens : 1;
+  auto* p = reinterpret_cast<std::uint16_t*>(inner) +
+            (is_key ? layout.k_index(token, 0) : layout.v_index(token, 0));
+  each_lanes(layout.head_dim, [&](std::size_t i, int m) {
+    store_f16(halves, load_lanes(x + i, m));
+    for (int lane = 0; lane < m; ++lane, p += step) *p = halves[lane];
+  });
+}
+
+BATON_INLINE void kv_write_f32(const KvLayout& layout, const float* x, bool is_key,
+                               std::size_t token, std::byte* inner) {
+  const std::size_t step = is_key ? layout.block_tokens : 1;
+  std::byte* p =
+      inner + (is_key ? layout.k_index(token, 0) : layout.v_index(token, 0)) * sizeof(float);
+  for (std::size_t i = 0; i < layout.head_dim; ++i, p += step * sizeof(float)) {
+    __builtin_memcpy(p, x + i, sizeof(float));  // as bits: a NaN keeps its own
   }
-  if (element == KvElement::bf16) {
-    store_u16(halves, to_bf16(v));
-  } else {
-    store_f16(halves, v);
-  }
-  for (int i = 0; i < n; ++i) raw[i] = halves[i];
 }
 
 static void kv_write_head(const KvLayout& layout, const float* x, bool is_key, std::size_t token,
                           std::byte* inner) {
-  std::uint32_t raw[kLanes];
-  each_lanes(layout.head_dim, [&](std::size_t i, int m) {
-    kv_round(layout.element, x + i, m, raw);
-    for (int lane = 0; lane < m; ++lane) {
-      const std::size_t dim = i + static_cast<std::size_t>(lane);
-      const std::size_t at = is_key ? layout.k_index(token, dim) : layout.v_index(token, dim);
-      if (layout.element == KvElement::f32) {
-        reinterpret_cast<std::uint32_t*>(inner)[at] = raw[lane];
-      } else {
-        reinterpret_cast<std::uint16_t*>(inner)[at] = static_cast<std::uint16_t>(raw[lane]);
-      }
-    }
-  });
+  switch (layout.element) {
+    case KvElement::f32: return kv_write_f32(layout, x, is_key, token, inner);
+    case KvElement::bf16: return kv_write_bf16(layout, x, is_key, token, inner);
+    case KvElement::f16: return kv_write_f16(layout, x, is_key, token, inner);
+  }
 }
 
 static void kv_write(const KvWriteArgs& args, std::size_t row_begin, std::size_t row_end,

@@ -5,6 +5,7 @@
 // VPMADDUBSW with sums kept in int16 over a whole block: eight products of pairs of unsigned
 // nibbles and int8 fit (15 * 127 * 2 * 8 = 30,480), so that widening to int32 is paid once a block.
 // Bytes of Q8_0 (q + 128) are taken apart into two nibbles, 16 * high + low, each of which fits.
+// For many rows nibbles are widened to bytes once, into scratch.
 namespace baton::avx2 {
 namespace {
 
@@ -41,28 +42,85 @@ BATON_INLINE void add_products(__m256i& acc, __m256i w, __m256i a) {
   BATON_SETTLE(acc);
 }
 
+BATON_INLINE __m256 widen_halves(const std::byte* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+// A block of nibbles of a tile as packed. Vectors hold four columns of outputs 8h .. 8h + 7.
+template <class F>
+struct PackedBlock {
+  static constexpr std::size_t kBytes = F::kBytes;
+  static constexpr bool kTwoPlanes = F::kType == DType::q8_0;
+  const std::byte* p;
+
+  // Columns 4g .. 4g + 3. Q4_0 and Q4_1: weights; Q8_0: their low halves.
+  BATON_INLINE __m256i low(int g, int h) const {
+    if constexpr (kTwoPlanes) return low_nibbles(load256(p + g * 64 + h * 32));
+    const __m256i raw = load256(p + g % 4 * 64 + h * 32);
+    return g < 4 ? low_nibbles(raw) : high_nibbles(raw);
+  }
+  BATON_INLINE __m256i high(int g, int h) const {
+    return high_nibbles(load256(p + g * 64 + h * 32));
+  }
+  BATON_INLINE __m256 d(int h) const { return widen_halves(p + (kTwoPlanes ? 512 : 256) + h * 16); }
+  BATON_INLINE __m256 m(int h) const { return widen_halves(p + 288 + h * 16); }
+};
+
+// The same with nibbles and scales widened.
+template <class F>
+struct WidenedBlock {
+  static constexpr bool kTwoPlanes = F::kType == DType::q8_0;
+  static constexpr std::size_t kScales = kTwoPlanes ? 1024 : 512;
+  static constexpr std::size_t kBytes = kScales + (F::kType == DType::q4_1 ? 128 : 64);
+  const std::byte* p;
+
+  BATON_INLINE __m256i low(int g, int h) const { return load256(p + g * 64 + h * 32); }
+  BATON_INLINE __m256i high(int g, int h) const { return load256(p + 512 + g * 64 + h * 32); }
+  BATON_INLINE __m256 d(int h) const { return load_ps(kScales + static_cast<std::size_t>(h) * 32); }
+  BATON_INLINE __m256 m(int h) const {
+    return load_ps(kScales + 64 + static_cast<std::size_t>(h) * 32);
+  }
+  BATON_INLINE __m256 load_ps(std::size_t at) const {
+    return _mm256_load_ps(reinterpret_cast<const float*>(p + at));
+  }
+};
+
+template <class F>
+void widen_tile(const std::byte* tile, std::size_t blocks, std::byte* wide) {
+  for (std::size_t b = 0; b < blocks; ++b) {
+    const PackedBlock<F> block{tile + b * F::kBytes};
+    std::byte* out = wide + b * WidenedBlock<F>::kBytes;
+    const auto put = [&](std::size_t at, __m256i v) {
+      _mm256_store_si256(reinterpret_cast<__m256i*>(out + at), v);
+    };
+    for (int h = 0; h < 2; ++h) {
+      const auto half = static_cast<std::size_t>(h) * 32;
+      for (int g = 0; g < 8; ++g) {
+        const auto at = static_cast<std::size_t>(g) * 64 + half;
+        put(at, block.low(g, h));
+        if constexpr (PackedBlock<F>::kTwoPlanes) put(512 + at, block.high(g, h));
+      }
+      put(WidenedBlock<F>::kScales + half, _mm256_castps_si256(block.d(h)));
+      if constexpr (F::kType == DType::q4_1) {
+        put(WidenedBlock<F>::kScales + 64 + half, _mm256_castps_si256(block.m(h)));
+      }
+    }
+  }
+}
+
 // Exact dot products of R rows with outputs 0..7 and 8..15 of a block of nibbles.
-template <int R>
-BATON_INLINE void dot_nibbles(const std::byte* block, const std::byte* q, __m256i (&dot)[R][2]) {
+template <int R, class Block>
+BATON_INLINE void dot_nibbles(const Block& block, const std::byte* q, __m256i (&dot)[R][2]) {
   __m256i acc[R][2];
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_si256();
-#pragma GCC unroll 4
-  for (int v = 0; v < 4; ++v) {
-    const __m256i raw0 = load256(block + v * 64);
-    const __m256i raw1 = load256(block + v * 64 + 32);
-    const __m256i low0 = low_nibbles(raw0);
-    const __m256i low1 = low_nibbles(raw1);
+#pragma GCC unroll 8
+  for (int g = 0; g < 8; ++g) {
+    const __m256i w0 = block.low(g, 0);
+    const __m256i w1 = block.low(g, 1);
     for (int r = 0; r < R; ++r) {
-      const __m256i a = broadcast_i(q + r * kQuantBlock + v * 4);
-      add_products(acc[r][0], low0, a);
-      add_products(acc[r][1], low1, a);
-    }
-    const __m256i high0 = high_nibbles(raw0);
-    const __m256i high1 = high_nibbles(raw1);
-    for (int r = 0; r < R; ++r) {
-      const __m256i a = broadcast_i(q + r * kQuantBlock + 16 + v * 4);
-      add_products(acc[r][0], high0, a);
-      add_products(acc[r][1], high1, a);
+      const __m256i a = broadcast_i(q + r * kQuantBlock + g * 4);
+      add_products(acc[r][0], w0, a);
+      add_products(acc[r][1], w1, a);
     }
   }
   const __m256i ones = _mm256_set1_epi16(1);
@@ -73,21 +131,19 @@ BATON_INLINE void dot_nibbles(const std::byte* block, const std::byte* q, __m256
 }
 
 // The same for half `h` of a block of bytes.
-template <int R>
-BATON_INLINE void dot_bytes(const std::byte* block, const std::byte* q, int h,
-                            __m256i (&dot)[R][2]) {
+template <int R, class Block>
+BATON_INLINE void dot_bytes(const Block& block, const std::byte* q, int h, __m256i (&dot)[R][2]) {
   __m256i low[R];
   __m256i high[R];
   for (int r = 0; r < R; ++r) low[r] = high[r] = _mm256_setzero_si256();
 #pragma GCC unroll 8
   for (int g = 0; g < 8; ++g) {
-    const __m256i raw = load256(block + g * 64 + h * 32);
-    const __m256i raw_low = low_nibbles(raw);
-    const __m256i raw_high = high_nibbles(raw);
+    const __m256i w_low = block.low(g, h);
+    const __m256i w_high = block.high(g, h);
     for (int r = 0; r < R; ++r) {
       const __m256i a = broadcast_i(q + r * kQuantBlock + g * 4);
-      add_products(low[r], raw_low, a);
-      add_products(high[r], raw_high, a);
+      add_products(low[r], w_low, a);
+      add_products(high[r], w_high, a);
     }
   }
   const __m256i ones = _mm256_set1_epi16(1);
@@ -105,8 +161,8 @@ struct alignas(32) Sums {
 };
 
 // R rows of a group of activations, from `first_row` on, x one tile.
-template <class F, int R>
-BATON_INLINE void tile_rows(const std::byte* block, const std::byte* record, int first_row,
+template <class F, class Block, int R>
+BATON_INLINE void tile_rows(const std::byte* weights, const std::byte* record, int first_row,
                             std::size_t blocks, Sums<R>& acc) {
   constexpr bool kBytes = F::kType == DType::q8_0;
   constexpr std::size_t kOffsets =
@@ -116,7 +172,8 @@ BATON_INLINE void tile_rows(const std::byte* block, const std::byte* record, int
   for (std::size_t b = 0; b < blocks; ++b) {
     BATON_KEEP_POINTER(q);
     BATON_KEEP_POINTER(scales);
-    BATON_KEEP_POINTER(block);
+    BATON_KEEP_POINTER(weights);
+    const Block block{weights};
     __m256i dot[R][2];
     if constexpr (kBytes) {
       dot_bytes<R>(block, q, 0, dot);
@@ -124,12 +181,11 @@ BATON_INLINE void tile_rows(const std::byte* block, const std::byte* record, int
     } else {
       dot_nibbles<R>(block, q, dot);
     }
-    const auto* halves = reinterpret_cast<const __m128i*>(block + (kBytes ? 512 : 256));
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
-      const __m256 d = _mm256_cvtph_ps(_mm_loadu_si128(halves + h));
-      const __m256 m = F::kType == DType::q4_1 ? _mm256_cvtph_ps(_mm_loadu_si128(halves + 2 + h))
-                                               : _mm256_setzero_ps();
+      const __m256 d = block.d(h);
+      __m256 m = _mm256_setzero_ps();
+      if constexpr (F::kType == DType::q4_1) m = block.m(h);
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
         __m256i exact = dot[r][h];
@@ -145,7 +201,7 @@ BATON_INLINE void tile_rows(const std::byte* block, const std::byte* record, int
         _mm256_store_ps(acc.v[r][h], sum);
       }
     }
-    block += F::kBytes;
+    weights += Block::kBytes;
     q += kQuantRecordBytes;
     scales += kQuantRecordBytes;
   }
@@ -162,12 +218,12 @@ BATON_INLINE void store_half(float* p, std::size_t left, bool add, __m256 value)
   _mm256_maskstore_ps(p, mask, value);
 }
 
-template <class F, int R>
+template <class F, class Block, int R>
 void rows_of_group(const std::byte* weights, const std::byte* record, int first_row,
                    std::size_t blocks, const LinearOut& out, std::size_t row, std::size_t first,
                    std::size_t outputs) {
   Sums<R> acc = {};
-  tile_rows<F, R>(weights, record, first_row, blocks, acc);
+  tile_rows<F, Block, R>(weights, record, first_row, blocks, acc);
   const std::size_t left = outputs - first;
   float* p = out.data + row * out.stride + first;
   for (int r = 0; r < R; ++r, p += out.stride) {
@@ -177,22 +233,38 @@ void rows_of_group(const std::byte* weights, const std::byte* record, int first_
 }
 
 constexpr std::size_t kRowsAtOnce = 4;
+// From this many rows on it pays to widen weights once, into scratch.
+constexpr std::size_t kWidenRowsMin = 13;
+
+// All rows of the activations x one tile.
+template <class F, class Block>
+void run_tile(const std::byte* weights, const QuantRows& x, const LinearOut& out, std::size_t first,
+              std::size_t outputs) {
+  using Run = void (*)(const std::byte*, const std::byte*, int, std::size_t, const LinearOut&,
+                       std::size_t, std::size_t, std::size_t);
+  static constexpr Run kRuns[kRowsAtOnce] = {rows_of_group<F, Block, 1>, rows_of_group<F, Block, 2>,
+                                             rows_of_group<F, Block, 3>,
+                                             rows_of_group<F, Block, 4>};
+  const std::size_t blocks = x.cols / kQuantBlock;
+  for (std::size_t row = 0; row < x.rows; row += kRowsAtOnce) {
+    const std::size_t rows = x.rows - row < kRowsAtOnce ? x.rows - row : kRowsAtOnce;
+    const std::byte* record = x.data + row / kQuantRows * blocks * kQuantRecordBytes;
+    kRuns[rows - 1](weights, record, static_cast<int>(row % kQuantRows), blocks, out, row, first,
+                    outputs);
+  }
+}
 
 template <class F>
 void run(const PackedMatrix& w, const QuantRows& x, const LinearOut& out, std::size_t tile_begin,
-         std::size_t tile_end) {
-  using Run = void (*)(const std::byte*, const std::byte*, int, std::size_t, const LinearOut&,
-                       std::size_t, std::size_t, std::size_t);
-  static constexpr Run kRuns[kRowsAtOnce] = {rows_of_group<F, 1>, rows_of_group<F, 2>,
-                                             rows_of_group<F, 3>, rows_of_group<F, 4>};
+         std::size_t tile_end, std::byte* scratch) {
   const std::size_t blocks = w.cols / kQuantBlock;
   for (std::size_t tile = tile_begin; tile < tile_end; ++tile) {
     const std::byte* weights = w.data + tile * blocks * F::kBytes;
-    for (std::size_t row = 0; row < x.rows; row += kRowsAtOnce) {
-      const std::size_t rows = x.rows - row < kRowsAtOnce ? x.rows - row : kRowsAtOnce;
-      const std::byte* record = x.data + row / kQuantRows * blocks * kQuantRecordBytes;
-      kRuns[rows - 1](weights, record, static_cast<int>(row % kQuantRows), blocks, out, row,
-                      tile * kTileRows, w.rows);
+    if (x.rows < kWidenRowsMin) {
+      run_tile<F, PackedBlock<F>>(weights, x, out, tile * kTileRows, w.rows);
+    } else {
+      widen_tile<F>(weights, blocks, scratch);
+      run_tile<F, WidenedBlock<F>>(scratch, x, out, tile * kTileRows, w.rows);
     }
   }
 }
@@ -200,11 +272,11 @@ void run(const PackedMatrix& w, const QuantRows& x, const LinearOut& out, std::s
 }  // namespace
 
 void linear_q8(const PackedMatrix& w, const QuantRows& x, const LinearOut& out,
-               std::size_t tile_begin, std::size_t tile_end, std::byte*) noexcept {
+               std::size_t tile_begin, std::size_t tile_end, std::byte* scratch) noexcept {
   switch (w.type) {
-    case DType::q4_0: return run<FormatQ40>(w, x, out, tile_begin, tile_end);
-    case DType::q4_1: return run<FormatQ41>(w, x, out, tile_begin, tile_end);
-    case DType::q8_0: return run<FormatQ80>(w, x, out, tile_begin, tile_end);
+    case DType::q4_0: return run<FormatQ40>(w, x, out, tile_begin, tile_end, scratch);
+    case DType::q4_1: return run<FormatQ41>(w, x, out, tile_begin, tile_end, scratch);
+    case DType::q8_0: return run<FormatQ80>(w, x, out, tile_begin, tile_end, scratch);
     case DType::f32:
     case DType::f16:
     case DType::bf16: return;  // not quantised: linear_f32 is theirs

@@ -62,6 +62,35 @@ BATON_INLINE VF exp_nonpositive(VF x) {
   return select(lt(x, splat(kExpLow)), zero(), mul(e.mantissa, power_of_two(e.exponent)));
 }
 
+// exp_nonpositive of N vectors at a time, in place: chains of dependent steps side by side, because
+// the processor does not look far enough ahead to overlap one vector's with the next one's.
+template <int N>
+BATON_INLINE void exp_nonpositive_all(VF (&x)[N]) {
+  VF n[N];
+  VF r[N];
+  VF p[N];
+  VI power[N];
+  const auto all = [](const auto& step) BATON_INLINE_LAMBDA { each<N>(step); };
+  all([&](auto i) BATON_INLINE_LAMBDA { r[i] = vmax(splat(kExpLow), x[i]); });
+  all([&](auto i) BATON_INLINE_LAMBDA {
+    const Rounded rounded = nearest(r[i], 1.44269504088896341f);
+    n[i] = rounded.value;
+    power[i] = shl<23>(iadd(rounded.integer, isplat(127)));
+  });
+  all([&](auto i) BATON_INLINE_LAMBDA { r[i] = fma(n[i], splat(-0.693359375f), r[i]); });
+  all([&](auto i) BATON_INLINE_LAMBDA { r[i] = fma(n[i], splat(2.12194440e-4f), r[i]); });
+  all([&](auto i) BATON_INLINE_LAMBDA {
+    p[i] = fma(splat(1.9875691500e-4f), r[i], splat(1.3981999507e-3f));
+  });
+  all([&](auto i) BATON_INLINE_LAMBDA { p[i] = fma(p[i], r[i], splat(8.3334519073e-3f)); });
+  all([&](auto i) BATON_INLINE_LAMBDA { p[i] = fma(p[i], r[i], splat(4.1665795894e-2f)); });
+  all([&](auto i) BATON_INLINE_LAMBDA { p[i] = fma(p[i], r[i], splat(1.6666665459e-1f)); });
+  all([&](auto i) BATON_INLINE_LAMBDA { p[i] = fma(p[i], r[i], splat(5.0000001201e-1f)); });
+  all([&](auto i) BATON_INLINE_LAMBDA { p[i] = fma(p[i], mul(r[i], r[i]), r[i]); });
+  all([&](auto i) BATON_INLINE_LAMBDA { p[i] = mul(add(p[i], splat(1.0f)), from_bits(power[i])); });
+  all([&](auto i) BATON_INLINE_LAMBDA { x[i] = select(lt(x[i], splat(kExpLow)), zero(), p[i]); });
+}
+
 BATON_INLINE VF log_v(VF x) {
   const VI bits = bits_of(x);
   VI exponent = isub(shr<23>(bits), isplat(126));

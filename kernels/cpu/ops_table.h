@@ -14,6 +14,9 @@ const Ops& table() noexcept;
 namespace avx512 {
 const Ops& table() noexcept;
 }
+namespace amx {
+const Ops& table() noexcept;  // avx512's, but for linear_q8
+}
 
 // Ops::embed of every table: exact, so that one will do.
 void embed_row(const PackedMatrix& w, std::size_t row, float* out) noexcept;

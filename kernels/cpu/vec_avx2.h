@@ -221,6 +221,20 @@ BATON_INLINE float tree_max(VF x) {
   return _mm_cvtss_f32(_mm_max_ss(v2, _mm_movehdup_ps(v2)));
 }
 
+// Sum of the lanes, which must not overflow, and the largest.
+BATON_INLINE std::int32_t lane_sum(VI x) {
+  const __m256i v8 = _mm256_add_epi32(x.a, x.b);
+  const __m128i v4 = _mm_add_epi32(_mm256_castsi256_si128(v8), _mm256_extracti128_si256(v8, 1));
+  const __m128i v2 = _mm_add_epi32(v4, _mm_unpackhi_epi64(v4, v4));
+  return _mm_cvtsi128_si32(_mm_add_epi32(v2, _mm_shuffle_epi32(v2, 1)));
+}
+BATON_INLINE std::int32_t lane_max(VI x) {
+  const __m256i v8 = _mm256_max_epi32(x.a, x.b);
+  const __m128i v4 = _mm_max_epi32(_mm256_castsi256_si128(v8), _mm256_extracti128_si256(v8, 1));
+  const __m128i v2 = _mm_max_epi32(v4, _mm_unpackhi_epi64(v4, v4));
+  return _mm_cvtsi128_si32(_mm_max_epi32(v2, _mm_shuffle_epi32(v2, 1)));
+}
+
 inline constexpr int kAccumulators = 6;
 
 }  // namespace baton::avx2

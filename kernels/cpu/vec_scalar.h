@@ -255,6 +255,17 @@ BATON_SCALAR_INLINE float tree_max(VF x) {
   }
   return x.v[0];
 }
+// Sum of the lanes, which must not overflow, and the largest.
+BATON_SCALAR_INLINE std::int32_t lane_sum(VI x) {
+  std::int32_t sum = 0;
+  BATON_LANES sum += x.v[i];
+  return sum;
+}
+BATON_SCALAR_INLINE std::int32_t lane_max(VI x) {
+  std::int32_t best = x.v[0];
+  BATON_LANES best = best > x.v[i] ? best : x.v[i];
+  return best;
+}
 
 #undef BATON_SCALAR_INLINE
 #undef BATON_LANES

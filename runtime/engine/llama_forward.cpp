@@ -16,7 +16,10 @@ namespace {
 // Up to this many rows every thread computes all norms for itself: that is cheaper than to meet.
 constexpr std::size_t kRowsAlone = 4;
 // Rows that the wide layers between gate and down take at a time, so that they stay in the cache.
-constexpr std::size_t kFfnRows = 5 * kQuantRows;
+constexpr std::size_t kFfnRows = 40 * kQuantRows;
+// ... and columns: a few tiles, whose weights are read once for all of these rows. More columns
+// where there are fewer rows.
+constexpr std::size_t kFfnColumns = 2 * kQuantBlock;
 
 // Whether the query heads that any rank has of any kv-head fill whole blocks of 32 columns.
 bool heads_fill_blocks(const ModelConfig& config, uint32_t tensor_parallel) {
@@ -28,6 +31,14 @@ bool heads_fill_blocks(const ModelConfig& config, uint32_t tensor_parallel) {
     all = all && whole(query_heads_of(config.heads, tensor_parallel, r).begin);
   }
   return all;
+}
+
+// Tiles [begin, end) of a matrix as a matrix of their own.
+PackedMatrix tiles_of(const PackedMatrix& matrix, std::size_t begin, std::size_t end) {
+  PackedMatrix out = matrix;
+  out.data += begin * packed_tile_bytes(matrix.type, matrix.cols);
+  out.rows = std::min(end * kTileRows, matrix.rows) - begin * kTileRows;
+  return out;
 }
 
 template <class Input>
@@ -61,6 +72,8 @@ LlamaForward::LlamaForward(const LlamaWeights& weights, const KvStore& store, St
       x_(buffers.residual),
       attended_(buffers.attended),
       activated_(buffers.activated),
+      gate_(static_cast<std::size_t>(options.threads)),
+      up_(static_cast<std::size_t>(options.threads)),
       alone_(static_cast<std::size_t>(options.threads)),
       scratch_(static_cast<std::size_t>(options.threads)),
       next_item_(new std::atomic<std::size_t>[weights_->layers().size()]) {}
@@ -85,8 +98,6 @@ Result<MappedMemory> LlamaForward::allocate() {
   const std::size_t tokens = limits_.tokens_max;
   ScratchPlan plan;
   plan.add(qkv_, tokens * qkv_width_);
-  plan.add(gate_, kFfnRows * ffn_);
-  plan.add(up_, kFfnRows * ffn_);
   plan.add(rope_, limits_.context_max * rope_row_floats(head_dim_));
   normed_.plan(plan, tokens, hidden_);
   if (!heads_fill_blocks_ && attended_width_ % kQuantBlock == 0) {  // each rank quantises them all
@@ -98,6 +109,8 @@ Result<MappedMemory> LlamaForward::allocate() {
   for (std::size_t i = 0; i < alone_.size(); ++i) {
     alone_[i].plan(plan, kRowsAlone, hidden_);
     plan.add(scratch_[i], bytes);
+    plan.add(gate_[i], std::min(kFfnRows, tokens) * kFfnColumns);
+    plan.add(up_[i], std::min(kFfnRows, tokens) * kFfnColumns);
   }
   Result<MappedMemory> memory =
       plan.allocate({"the working memory of a step", "lower --max-num-batched-tokens"});
@@ -303,24 +316,32 @@ void LlamaForward::gate_up(const LlamaLayer& layer, const LinearInput& in, std::
   constexpr std::size_t kTilesPerBlock = kQuantBlock / kTileRows;
   const LinearInput part{in.f32 + row * in.stride, in.stride, quant_view(in.quant, row, count),
                          count};
-  const std::size_t first_column = part_.ffn_rows.begin;  // of the matrices of this rank
-  const std::size_t first_block = first_column / kQuantBlock;
-  const std::size_t begin = (blocks.begin - first_block) * kTilesPerBlock;
-  const std::size_t end = std::min((blocks.end - first_block) * kTilesPerBlock, layer.gate.tiles());
-  std::byte* scratch = scratch_[static_cast<std::size_t>(thread)];
-  run_linear(ops_, mode_, layer.gate, part, {gate_ + first_column, ffn_, false}, begin, end,
-             scratch);
-  run_linear(ops_, mode_, layer.up, part, {up_ + first_column, ffn_, false}, begin, end, scratch);
+  const std::size_t first_block = part_.ffn_rows.begin / kQuantBlock;  // of this rank's matrices
+  const auto t = static_cast<std::size_t>(thread);
   const bool quantize = reads_quant(layer.down, mode_);
-  const std::size_t column = blocks.begin * kQuantBlock;
-  const std::size_t columns = std::min(blocks.end * kQuantBlock, ffn_) - column;
-  for (std::size_t r = 0; r < count; ++r) {
-    float* out = quantize ? gate_ + r * ffn_ : activated_.own + (row + r) * ffn_;
-    ops_.silu_mul(gate_ + r * ffn_ + column, up_ + r * ffn_ + column, columns, out + column);
-  }
-  if (quantize) {
-    ops_.quantize(gate_, ffn_, 0, count, blocks.begin, blocks.end,
-                  quant_view(activated_.quant, row, count));
+  const std::size_t room = std::min<std::size_t>(kFfnRows, limits_.tokens_max) * kFfnColumns;
+  const std::size_t at_once = std::min(room / (count * kQuantBlock), blocks.end - blocks.begin);
+  const std::size_t stride = at_once * kQuantBlock;
+  for (std::size_t block = blocks.begin; block < blocks.end; block += at_once) {
+    const std::size_t stop = std::min(block + at_once, blocks.end);
+    const std::size_t begin = (block - first_block) * kTilesPerBlock;
+    const std::size_t end = std::min((stop - first_block) * kTilesPerBlock, layer.gate.tiles());
+    run_linear(ops_, mode_, tiles_of(layer.gate, begin, end), part, {gate_[t], stride, false}, 0,
+               end - begin, scratch_[t]);
+    run_linear(ops_, mode_, tiles_of(layer.up, begin, end), part, {up_[t], stride, false}, 0,
+               end - begin, scratch_[t]);
+    const std::size_t column = block * kQuantBlock;
+    const std::size_t columns = std::min(stop * kQuantBlock, ffn_) - column;
+    for (std::size_t r = 0; r < count; ++r) {
+      const float* gate = gate_[t] + r * stride;
+      float* out = quantize ? gate_[t] + r * stride : activated_.own + (row + r) * ffn_ + column;
+      ops_.silu_mul(gate, up_[t] + r * stride, columns, out);
+    }
+    if (quantize) {  // records of a group follow each other along the columns
+      QuantRows target = quant_view(activated_.quant, row, count);
+      target.data += block * kQuantRecordBytes;
+      ops_.quantize(gate_[t], stride, 0, count, 0, stop - block, target);
+    }
   }
 }
 

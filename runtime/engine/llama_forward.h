@@ -99,8 +99,8 @@ class LlamaForward {
   OwnedInput activated_;             // (tokens, ffn); of buffers_
   OwnedInput normed_;                // (tokens, hidden)
   float* qkv_ = nullptr;             // (tokens, query_width + 2 * kv_width)
-  float* gate_ = nullptr;            // (kFfnRows, ffn)
-  float* up_ = nullptr;              // (kFfnRows, ffn)
+  std::vector<float*> gate_;         // per thread (kFfnRows * kFfnColumns)
+  std::vector<float*> up_;           // per thread (kFfnRows * kFfnColumns)
   float* rope_ = nullptr;            // (positions, 2 * head_dim)
   std::vector<OwnedInput> alone_;    // per thread (kRowsAlone, hidden)
   std::vector<std::byte*> scratch_;  // per thread, of ops

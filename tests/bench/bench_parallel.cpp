@@ -38,10 +38,8 @@ Arguments parse(int argc, char** argv) {
   return out;
 }
 
-constexpr Load kLoads[] = {{"prefill 256", 1, 256, 0},
-                           {"decode B=1", 1, 1, kContext},
-                           {"decode B=8", 8, 1, kContext},
-                           {"decode B=32", 32, 1, kContext}};
+const std::vector<Load> kLoads = {prefill_load(256), decode_load(1, kContext),
+                                  decode_load(8, kContext), decode_load(32, kContext)};
 
 // Tokens per second of each load.
 std::vector<double> speeds_of(const Arguments& arguments, const ModelFile& file, const PartOf& of,
@@ -53,7 +51,7 @@ std::vector<double> speeds_of(const Arguments& arguments, const ModelFile& file,
   CpuEngineOptions engine;
   engine.activations = arguments.mode;
   engine.kv_dtype = default_kv_dtype(arguments.mode);
-  engine.kv_blocks = 32 * (kContext / engine.block_tokens + 2);
+  engine.kv_blocks = blocks_needed(kLoads, engine.block_tokens);
   const auto compute = std::make_shared<Compute>(team);
   const auto load_weights = [&](const PartOf& part) {
     return must(LlamaWeights::load(file, *compute, {}, part));
@@ -68,7 +66,7 @@ std::vector<double> speeds_of(const Arguments& arguments, const ModelFile& file,
   for (const Load& load : kLoads) {
     const std::vector<BatchRow> rows = rows_of(*driver, load);
     const double seconds = measure(5, kSeconds, [&] { driver->step(rows); }).median_s;
-    speeds.push_back(load.rows * load.tokens / seconds);
+    speeds.push_back(load.tokens() / seconds);
   }
   return speeds;
 }
@@ -108,13 +106,13 @@ int run(int argc, char** argv) {
   const std::vector<double> threads = speeds_of(arguments, file, {}, static_cast<int>(n));
   const std::vector<double> ranks = speeds_of(arguments, file, {n, 1, 0}, 1);
   const std::vector<double> stages = speeds_of(arguments, file, {1, n, 0}, 1);
-  std::printf("%-12s %18s %18s %18s\n", "tokens/s",
+  std::printf("%-24s %18s %18s %18s\n", "tokens/s",
               ("1 rank, " + std::to_string(n) + " threads").c_str(),
               ("tp " + std::to_string(n) + ", 1 thread").c_str(),
               ("pp " + std::to_string(n) + ", 1 thread").c_str());
   for (std::size_t i = 0; i < threads.size(); ++i) {
-    std::printf("%-12s %18.0f %10.0f (%.2f) %11.0f (%.2f)\n", kLoads[i].name, threads[i], ranks[i],
-                ranks[i] / threads[i], stages[i], stages[i] / threads[i]);
+    std::printf("%-24s %18.0f %10.0f (%.2f) %11.0f (%.2f)\n", kLoads[i].name.c_str(), threads[i],
+                ranks[i], ranks[i] / threads[i], stages[i], stages[i] / threads[i]);
   }
   meetings(n);
   return 0;

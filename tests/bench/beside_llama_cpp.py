@@ -9,6 +9,7 @@ rounds) and the ratio.
 """
 
 import argparse
+import json
 import subprocess
 import time
 from pathlib import Path
@@ -37,13 +38,12 @@ def llama(model, threads):
 
 
 def baton(model, threads):
-    output = subprocess.run([BENCH, model, "--threads", str(threads)], capture_output=True, text=True,
-                            check=True).stdout  # fmt: skip
-    lines = [line.strip() for line in output.split("\n")]
     found = {}
-    for name in ("prefill 512", "decode B=1"):
-        line = next(line for line in lines if line.startswith(name + " "))
-        found[name] = float(line[len(name):].split()[0])
+    for name, of_engine in (("prefill 512", "prefill 512"), ("decode B=1", "decode B=1 context 128")):
+        command = [BENCH, model, "--threads", str(threads), "--json", "--quick", "--only", of_engine]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        line = next(line for line in json.loads(output)[0]["lines"] if line["name"] == of_engine)
+        found[name] = line["tokens"] / line["median_s"]
     return found
 
 

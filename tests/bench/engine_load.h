@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -61,27 +62,54 @@ inline EngineWords parse_words(
   return out;
 }
 
+// A step: one row per prompt or sequence.
 struct Load {
-  const char* name;
-  uint32_t rows;
-  uint32_t tokens;  // of each row
-  uint32_t position;
+  std::string name;
+  uint32_t position = 0;             // of each row's first token
+  std::vector<uint32_t> row_tokens;  // of each row
+
+  uint32_t tokens() const {
+    uint32_t sum = 0;
+    for (uint32_t n : row_tokens) sum += n;
+    return sum;
+  }
 };
 
-inline std::vector<BatchRow> rows_of(EngineDriver& driver, const Load& load,
-                                     int32_t top_logprobs = -1) {
+inline Load prefill_load(uint32_t tokens) {
+  return {"prefill " + std::to_string(tokens), 0, {tokens}};
+}
+
+inline Load decode_load(uint32_t rows, uint32_t context) {
+  return {"decode B=" + std::to_string(rows) + " context " + std::to_string(context), context - 1,
+          std::vector<uint32_t>(rows, 1)};
+}
+
+inline std::vector<BatchRow> rows_of(EngineDriver& driver, const Load& load) {
   driver.reset_blocks();
-  std::vector<BatchRow> rows(load.rows);
-  for (uint32_t i = 0; i < load.rows; ++i) {
+  std::vector<BatchRow> rows(load.row_tokens.size());
+  for (uint32_t i = 0; i < rows.size(); ++i) {
     rows[i].key = i;
-    for (uint32_t t = 0; t < load.tokens; ++t) {
+    for (uint32_t t = 0; t < load.row_tokens[i]; ++t) {
       rows[i].tokens.push_back(static_cast<TokenId>((i * 131 + t * 17) % 512));
     }
     rows[i].position = load.position;
-    rows[i].blocks = driver.take_blocks(load.position + load.tokens);
-    rows[i].sampling.top_logprobs = top_logprobs;
+    rows[i].blocks = driver.take_blocks(load.position + load.row_tokens[i]);
+    rows[i].sampling.top_logprobs = 0;
   }
   return rows;
+}
+
+// KV blocks that the largest of these steps needs.
+inline uint32_t blocks_needed(const std::vector<Load>& loads, uint32_t block_tokens) {
+  uint32_t most = 0;
+  for (const Load& load : loads) {
+    uint32_t blocks = 0;
+    for (uint32_t n : load.row_tokens) {
+      blocks += (load.position + n + block_tokens - 1) / block_tokens;
+    }
+    most = std::max(most, blocks);
+  }
+  return most;
 }
 
 }  // namespace baton::bench

@@ -124,7 +124,7 @@ TEST_CASE("block sizes, threads and instruction sets do not move a bit") {
     Isa isa;
   };
   std::vector<Variant> variants = {{32, 1, detect()}, {64, 2, detect()}, {32, 3, detect()}};
-  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) {
     if (!isa_supported(isa)) continue;
     variants.push_back({16, 1, isa});
     variants.push_back({16, 2, isa});

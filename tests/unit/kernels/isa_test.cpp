@@ -16,7 +16,7 @@ TEST_CASE("without an override the best instruction set is chosen") {
 
 TEST_CASE("an override is followed if the machine can, and refused with a sentence if not") {
   CHECK(choose_isa("scalar").isa == Isa::scalar);
-  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) {
     const IsaChoice choice = choose_isa(isa_name(isa));
     CHECK(std::string_view(choice.error).empty() == isa_supported(isa));
     CHECK(choice.isa == (isa_supported(isa) ? isa : detect()));
@@ -30,7 +30,7 @@ TEST_CASE("an override is followed if the machine can, and refused with a senten
 }
 
 TEST_CASE("every table is complete") {
-  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) {
     const Ops* ops = ops_for(isa);
     if (ops == nullptr) continue;
     const void* entries[sizeof(Ops) / sizeof(void*)];

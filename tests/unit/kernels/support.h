@@ -65,7 +65,7 @@ class Buffer {
 // Tables of the instruction sets beyond scalar that this machine has.
 inline std::vector<const Ops*> vector_tables() {
   std::vector<const Ops*> tables;
-  for (const Isa isa : {Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::amx}) {
     if (const Ops* table = ops_for(isa)) tables.push_back(table);
   }
   return tables;
