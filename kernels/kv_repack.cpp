@@ -59,7 +59,8 @@ KvConvert convert_by(Isa isa) {
   switch (isa) {
     case Isa::scalar: return scalar::kv_convert;
     case Isa::avx2: return avx2::kv_convert;
-    case Isa::avx512: return avx512::kv_convert;
+    case Isa::avx512:
+    case Isa::amx: return avx512::kv_convert;
   }
   return scalar::kv_convert;
 }
