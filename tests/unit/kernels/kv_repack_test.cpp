@@ -52,7 +52,7 @@ TEST_CASE("repacked KV is what kv_layout.h and formats.h say, by every instructi
     // Any bits at all: infinities, NaNs and subnormals among them.
     std::vector<std::byte> source(what.source.head_bytes());
     for (std::byte& b : source) b = static_cast<std::byte>(random());
-    for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+    for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) {
       if (!isa_supported(isa)) continue;
       std::vector<std::byte> target(what.target.head_bytes(), std::byte{0xEE});
       kv_repack_by(isa, what, source.data(), target.data());
