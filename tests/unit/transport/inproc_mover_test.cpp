@@ -46,10 +46,10 @@ struct Movers {
     return {targets.end() - count, targets.end()};
   }
   Both transfer(uint64_t id, uint32_t blocks) {
-    Both both{make_transfer(id, kDecode, random_blocks(blocks, kBlocks, random), kGeometry,
-                            piece_bytes_max, next_tag),
-              make_transfer(id, kPrefill, next_targets(blocks), kGeometry, piece_bytes_max,
-                            next_tag)};
+    Both both{
+        make_transfer(id, kDecode, random_blocks(blocks, kBlocks, random), kGeometry,
+                      piece_bytes_max, next_tag),
+        make_transfer(id, kPrefill, next_targets(blocks), kGeometry, piece_bytes_max, next_tag)};
     next_tag += static_cast<uint32_t>(both.sends.pieces.size());
     return both;
   }
