@@ -50,6 +50,10 @@ struct AttentionArgs {
   std::size_t group = 0;
   std::size_t skipped = 0;
   float scale = 1;  // 1 / sqrt(head_dim)
+  // What the caller's next call will read first: its keys and values are asked for meanwhile. Only
+  // a hint; null: none.
+  const KvRow* next_row = nullptr;
+  std::size_t next_kv_head = 0;
 };
 
 // Of one tile of 1,024 logits (the last may be shorter).

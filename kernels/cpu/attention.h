@@ -52,25 +52,50 @@ BATON_INLINE Place place_of(const AttentionArgs& args, const KvRow& row, int tok
           static_cast<std::size_t>(token) & (args.layout.block_tokens - 1)};
 }
 
+// Keys and values of the 16-token group that starts at a token.
+struct GroupPlace {
+  const std::byte* k;
+  const std::byte* v;
+};
+BATON_INLINE GroupPlace group_at(const AttentionArgs& args, const KvRow& row, std::size_t kv_head,
+                                 int token) {
+  const KvLayout& layout = args.layout;
+  const std::size_t bytes = kv_element_bytes(layout.element);
+  const Place at = place_of(args, row, token);
+  return {
+      at.block + layout.k_offset(args.layer, kv_head) + layout.k_index(at.token, 0) * bytes,
+      at.block + layout.v_offset(args.layer, kv_head) + layout.v_index(at.token, 0) * bytes,
+  };
+}
+
+// The tile of `keys` keys from `first` on, and where what is read after it lies: the next tile of
+// the row or, behind the last, the first one of the caller's next call.
+template <class E>
 BATON_INLINE KeyTile locate(const AttentionArgs& args, const KvRow& row, std::size_t kv_head,
                             int first, int keys) {
-  const KvLayout& layout = args.layout;
-  const std::size_t k_offset = layout.k_offset(args.layer, kv_head);
-  const std::size_t v_offset = layout.v_offset(args.layer, kv_head);
   KeyTile tile;
   tile.groups = (keys + kLanes - 1) / kLanes;
+  const bool last = first + kKeyTile > row.position;
+  const KvRow* next_row = last ? args.next_row : &row;
+  const std::size_t next_head = last ? args.next_kv_head : kv_head;
+  const int next = last ? 0 : first + kKeyTile;
   for (int g = 0; g < kGroupsMax; ++g) {
     const int used = g < tile.groups ? g : 0;  // pointers of unused groups stay valid
-    const Place at = place_of(args, row, first + used * kLanes);
-    const std::size_t bytes = kv_element_bytes(layout.element);
-    tile.k[g] = at.block + k_offset + layout.k_index(at.token, 0) * bytes;
-    tile.v[g] = at.block + v_offset + layout.v_index(at.token, 0) * bytes;
+    const GroupPlace at = group_at(args, row, kv_head, first + used * kLanes);
+    tile.k[g] = at.k;
+    tile.v[g] = at.v;
+    tile.k_ahead[g] = 0;
+    tile.v_ahead[g] = 0;
+    const int token = next + g * kLanes;
+    if (next_row == nullptr || token > next_row->position) continue;
+    const GroupPlace then = group_at(args, *next_row, next_head, token);
+    if (g < tile.groups) {
+      tile.k_ahead[g] = then.k - at.k;
+      tile.v_ahead[g] = then.v - at.v;
+    } else {
+      ask_for_group<E>(args.layout, then.k, then.v);
+    }
   }
-  // The next tile, as if its blocks lay to each other as this one's do. A wrong guess costs a
-  // useless prefetch.
-  const int next = first + kKeyTile;
-  tile.ahead =
-      next <= row.position ? place_of(args, row, next).block - place_of(args, row, first).block : 0;
   return tile;
 }
 
@@ -102,7 +127,7 @@ static void attend_unit(const AttentionArgs& args, std::size_t row, int rows, st
       unit.valid[i] = seen < kKeyTile ? seen : kKeyTile;
       most = most > unit.valid[i] ? most : unit.valid[i];
     }
-    attend_tile<E>(unit, args.layout, locate(args, last, kv_head, first, most));
+    attend_tile<E>(unit, args.layout, locate<E>(args, last, kv_head, first, most));
     const int next = first + kKeyTile;
     if (next % kSplit == 0 || next > last.position) merge_split(unit);
   }

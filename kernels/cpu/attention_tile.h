@@ -34,8 +34,10 @@ struct AttentionUnit {
 struct KeyTile {
   const std::byte* k[kGroupsMax];  // first token of the group, dim 0
   const std::byte* v[kGroupsMax];
-  int groups;            // with at least one key that somebody sees
-  std::ptrdiff_t ahead;  // bytes from a place in this tile to what is worth prefetching; may be 0
+  int groups;  // with at least one key that somebody sees
+  // Bytes from a place in a group to the same in what is read next; may be 0.
+  std::ptrdiff_t k_ahead[kGroupsMax];
+  std::ptrdiff_t v_ahead[kGroupsMax];
 };
 
 // Element traits: kPairs says whether two values share a 32-bit lane.
@@ -76,19 +78,42 @@ BATON_INLINE VF pair_second(VI pair) {
   return from_bits(iand(pair, isplat(static_cast<std::int32_t>(0xffff0000u))));
 }
 
+// A hint that memory is read soon.
+BATON_INLINE void ask_for(const std::byte* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+}
+
+// Bytes between the keys of one dim (or pair) and those of the next.
+template <class E>
+BATON_INLINE std::size_t key_step(const KvLayout& layout) {
+  return layout.block_tokens * E::kBytes * (E::kPairs ? 2 : 1);
+}
+
+// Asks for the 16 keys and values of a group.
+template <class E>
+BATON_INLINE void ask_for_group(const KvLayout& layout, const std::byte* k, const std::byte* v) {
+  for (std::size_t dim = 0; dim < layout.head_dim; dim += E::kPairs ? 2 : 1) {
+    ask_for(k);
+    k += key_step<E>(layout);
+  }
+  const std::size_t bytes = layout.head_dim * E::kBytes * kLanes;
+  for (std::size_t at = 0; at < bytes; at += 64) ask_for(v + at);
+}
+
 // Scores of Q queries from `query` on against G groups of 16 keys from `group` on.
 template <class E, int Q, int G>
 [[gnu::noinline]] static void score_part(const AttentionUnit& unit, const KvLayout& layout,
                                          const KeyTile& tile, int query, int group) {
   VF acc[Q][G];
   const std::byte* keys[G];
+  std::ptrdiff_t ahead[G];
   each<G>([&](auto g) BATON_INLINE_LAMBDA {
     keys[g] = tile.k[group + g];
+    ahead[g] = tile.k_ahead[group + g];
     each<Q>([&](auto i) BATON_INLINE_LAMBDA { acc[i][g] = zero(); });
   });
   const float* q = unit.q + query;
-  const std::ptrdiff_t ahead = tile.ahead;
-  const std::size_t step = layout.block_tokens * E::kBytes * (E::kPairs ? 2 : 1);
+  const std::size_t step = key_step<E>(layout);
   // One broadcast serves all groups, and needs one register.
   const auto add_dim = [&](const VF(&key)[G], const float* of_dim) BATON_INLINE_LAMBDA {
     each<Q>([&](auto i) BATON_INLINE_LAMBDA {
@@ -101,7 +126,7 @@ template <class E, int Q, int G>
     VF key[G];
     if constexpr (E::kPairs) {
       each<G>([&](auto g) BATON_INLINE_LAMBDA {
-        __builtin_prefetch(keys[g] + ahead);
+        ask_for(keys[g] + ahead[g]);
         key[g] = pair_first(load_i(keys[g]));
       });
       add_dim(key, q);
@@ -109,7 +134,7 @@ template <class E, int Q, int G>
       add_dim(key, q + kQueriesMax);
     } else {
       each<G>([&](auto g) BATON_INLINE_LAMBDA {
-        __builtin_prefetch(keys[g] + ahead);
+        ask_for(keys[g] + ahead[g]);
         key[g] = E::load(keys[g], kLanes);
       });
       add_dim(key, q);
@@ -162,7 +187,6 @@ template <class E, int Q, int D, bool kFull>
   });
   constexpr int kTogether = E::kPairs ? 2 : 1;  // tokens of one vector of V
   const std::size_t step = layout.head_dim * E::kBytes * kTogether;
-  const std::ptrdiff_t ahead = tile.ahead;
   const auto add_token = [&](const std::byte* v, const float* p, bool second) BATON_INLINE_LAMBDA {
     VF value[D];
     each<D>([&](auto d)
@@ -183,13 +207,14 @@ template <class E, int Q, int D, bool kFull>
       ++t;
       continue;
     }
+    const std::ptrdiff_t ahead = tile.v_ahead[t / kLanes];
     const int group_end = t - in_group + kLanes;
     const int stop = group_end < end ? group_end : end;
     for (; t + kTogether <= stop; t += kTogether, v += step, p += kTogether) {
       BATON_KEEP_POINTER(v);
       BATON_KEEP_POINTER(p);
       for (std::size_t line = 0; line < D * kLanes * E::kBytes * kTogether; line += 64) {
-        __builtin_prefetch(v + ahead + line);
+        ask_for(v + ahead + line);
       }
       add_token(v, p, false);
       if constexpr (E::kPairs) add_token(v, p + 1, true);

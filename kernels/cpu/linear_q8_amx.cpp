@@ -151,6 +151,7 @@ struct Pass {
   std::size_t rows;     // to store, at most kQuantRows
   std::size_t first;    // output
   std::size_t outputs;  // of the matrix
+  Ahead* ahead;         // the weights of the next tiles
 };
 
 template <bool kMin, int T>
@@ -175,10 +176,13 @@ void run_pass(const Pass& p) {
   };
   // Block b + 1 is multiplied while b goes to memory and b - 1 is accumulated.
   store_next(0);
+  Ahead ahead = *p.ahead;
   for (std::size_t b = 1; b < p.blocks; ++b) {
     store_next(b);
+    ahead.step();
     add(b - 1);
   }
+  *p.ahead = ahead;
   add(last);
   each<T>([&](auto t) BATON_INLINE_LAMBDA {
     const std::size_t first = p.first + static_cast<std::size_t>(t) * kTileRows;
@@ -205,7 +209,9 @@ void run_tiles(const PackedMatrix& w, const QuantRows& x, const LinearOut& out, 
     widen_tile(w.type, w.data + (tile + t) * tile_bytes, blocks, wide + t * blocks);
   }
   asm volatile("" ::: "memory");  // tile loads read it, which the compiler does not know
-  Pass pass{wide, x.data, blocks, &out, 0, 0, tile * kTileRows, w.rows};
+  const std::size_t passes = (x.rows + kQuantRows - 1) / kQuantRows;
+  Ahead ahead(w.data + (tile + T) * tile_bytes, T * tile_bytes, passes * blocks);
+  Pass pass{wide, x.data, blocks, &out, 0, 0, tile * kTileRows, w.rows, &ahead};
   for (; pass.row < x.rows; pass.row += kQuantRows) {
     pass.rows = x.rows - pass.row < kQuantRows ? x.rows - pass.row : kQuantRows;
     w.type == DType::q4_1 ? run_pass<true, T>(pass) : run_pass<false, T>(pass);

@@ -163,7 +163,7 @@ struct alignas(32) Sums {
 // R rows of a group of activations, from `first_row` on, x one tile.
 template <class F, class Block, int R>
 BATON_INLINE void tile_rows(const std::byte* weights, const std::byte* record, int first_row,
-                            std::size_t blocks, Sums<R>& acc) {
+                            std::size_t blocks, Ahead& ahead, Sums<R>& acc) {
   constexpr bool kBytes = F::kType == DType::q8_0;
   constexpr std::size_t kOffsets =
       kQuantOffsetsOffset - kQuantScalesOffset + (kBytes ? kQuantRows * 4 : 0);
@@ -173,6 +173,7 @@ BATON_INLINE void tile_rows(const std::byte* weights, const std::byte* record, i
     BATON_KEEP_POINTER(q);
     BATON_KEEP_POINTER(scales);
     BATON_KEEP_POINTER(weights);
+    ahead.step();
     const Block block{weights};
     __m256i dot[R][2];
     if constexpr (kBytes) {
@@ -221,9 +222,11 @@ BATON_INLINE void store_half(float* p, std::size_t left, bool add, __m256 value)
 template <class F, class Block, int R>
 void rows_of_group(const std::byte* weights, const std::byte* record, int first_row,
                    std::size_t blocks, const LinearOut& out, std::size_t row, std::size_t first,
-                   std::size_t outputs) {
+                   std::size_t outputs, Ahead& next) {
   Sums<R> acc = {};
-  tile_rows<F, Block, R>(weights, record, first_row, blocks, acc);
+  Ahead ahead = next;
+  tile_rows<F, Block, R>(weights, record, first_row, blocks, ahead, acc);
+  next = ahead;
   const std::size_t left = outputs - first;
   float* p = out.data + row * out.stride + first;
   for (int r = 0; r < R; ++r, p += out.stride) {
@@ -239,18 +242,20 @@ constexpr std::size_t kWidenRowsMin = 13;
 // All rows of the activations x one tile.
 template <class F, class Block>
 void run_tile(const std::byte* weights, const QuantRows& x, const LinearOut& out, std::size_t first,
-              std::size_t outputs) {
+              std::size_t outputs, const std::byte* next) {
   using Run = void (*)(const std::byte*, const std::byte*, int, std::size_t, const LinearOut&,
-                       std::size_t, std::size_t, std::size_t);
+                       std::size_t, std::size_t, std::size_t, Ahead&);
   static constexpr Run kRuns[kRowsAtOnce] = {rows_of_group<F, Block, 1>, rows_of_group<F, Block, 2>,
                                              rows_of_group<F, Block, 3>,
                                              rows_of_group<F, Block, 4>};
   const std::size_t blocks = x.cols / kQuantBlock;
+  const std::size_t passes = (x.rows + kRowsAtOnce - 1) / kRowsAtOnce;
+  Ahead ahead(next, blocks * F::kBytes, passes * blocks);
   for (std::size_t row = 0; row < x.rows; row += kRowsAtOnce) {
     const std::size_t rows = x.rows - row < kRowsAtOnce ? x.rows - row : kRowsAtOnce;
     const std::byte* record = x.data + row / kQuantRows * blocks * kQuantRecordBytes;
     kRuns[rows - 1](weights, record, static_cast<int>(row % kQuantRows), blocks, out, row, first,
-                    outputs);
+                    outputs, ahead);
   }
 }
 
@@ -260,11 +265,12 @@ void run(const PackedMatrix& w, const QuantRows& x, const LinearOut& out, std::s
   const std::size_t blocks = w.cols / kQuantBlock;
   for (std::size_t tile = tile_begin; tile < tile_end; ++tile) {
     const std::byte* weights = w.data + tile * blocks * F::kBytes;
+    const std::byte* next = weights + 2 * blocks * F::kBytes;
     if (x.rows < kWidenRowsMin) {
-      run_tile<F, PackedBlock<F>>(weights, x, out, tile * kTileRows, w.rows);
+      run_tile<F, PackedBlock<F>>(weights, x, out, tile * kTileRows, w.rows, next);
     } else {
       widen_tile<F>(weights, blocks, scratch);
-      run_tile<F, WidenedBlock<F>>(scratch, x, out, tile * kTileRows, w.rows);
+      run_tile<F, WidenedBlock<F>>(scratch, x, out, tile * kTileRows, w.rows, next);
     }
   }
 }

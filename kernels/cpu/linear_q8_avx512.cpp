@@ -73,7 +73,7 @@ struct WidenedBlock {
 template <class F, class Block, int R, int T>
 BATON_INLINE void tile_rows(const std::byte* weights, std::size_t tile_bytes,
                             const std::byte* record, int first_row, std::size_t blocks,
-                            __m512 (&acc)[T][R]) {
+                            Ahead& ahead, __m512 (&acc)[T][R]) {
   constexpr std::size_t kOffsets =
       kQuantOffsetsOffset - kQuantScalesOffset + (F::kType == DType::q8_0 ? kQuantRows * 4 : 0);
   const std::byte* q = record + first_row * kQuantBlock;
@@ -87,6 +87,7 @@ BATON_INLINE void tile_rows(const std::byte* weights, std::size_t tile_bytes,
     BATON_KEEP_POINTER(q);
     BATON_KEEP_POINTER(scales);
     for (int t = 0; t < T; ++t) BATON_KEEP_POINTER(tiles[t]);
+    ahead.step();
     __m512i dot[T][R];
     for (int r = 0; r < R; ++r) {
       for (int t = 0; t < T; ++t) {
@@ -135,12 +136,15 @@ struct Pass {
   std::size_t row;
   std::size_t first;    // output
   std::size_t outputs;  // of the matrix
+  Ahead* ahead;         // the weights of the next tiles
 };
 
 template <class F, class Block, int R, int T>
 void run_pass(const Pass& p) {
   __m512 acc[T][R];
-  tile_rows<F, Block, R, T>(p.weights, p.tile_bytes, p.record, p.first_row, p.blocks, acc);
+  Ahead ahead = *p.ahead;
+  tile_rows<F, Block, R, T>(p.weights, p.tile_bytes, p.record, p.first_row, p.blocks, ahead, acc);
+  *p.ahead = ahead;
 #pragma GCC unroll 2
   for (int t = 0; t < T; ++t) {
     const std::size_t first = p.first + static_cast<std::size_t>(t) * kTileRows;
@@ -201,7 +205,10 @@ void run_tiles(const PackedMatrix& w, const QuantRows& x, const LinearOut& out, 
   const std::size_t blocks = w.cols / kQuantBlock;
   const std::byte* weights = w.data + tile * blocks * F::kBytes;
   const bool widen = x.rows >= kWidenRowsMin;
-  Pass pass{weights, blocks * F::kBytes, x.data, 0, blocks, &out, 0, tile * kTileRows, w.rows};
+  const std::size_t passes = (x.rows + kTallRows - 1) / kTallRows;
+  Ahead ahead(weights + (widen ? T : 2 * T) * blocks * F::kBytes, T * blocks * F::kBytes, passes * blocks);
+  Pass pass{weights, blocks * F::kBytes, x.data, 0,     blocks, &out,
+            0,       tile * kTileRows,   w.rows, &ahead};
   if (widen) {
     auto* wide = reinterpret_cast<WideBlock*>(scratch);
     for (std::size_t t = 0; t < T; ++t) {

@@ -41,6 +41,9 @@ PackedMatrix tiles_of(const PackedMatrix& matrix, std::size_t begin, std::size_t
   return out;
 }
 
+// Items of attention for each thread from which on a thread may hold one more than it works on.
+constexpr std::size_t kItemsPlenty = 4;
+
 template <class Input>
 Input first_rows(Input input, std::size_t rows) {
   input.rows = rows;
@@ -213,12 +216,22 @@ void LlamaForward::attend_all(std::size_t layer, const StepRows& step, const Tea
                      {0, kv_heads});
     me.meet();
   }
+  // Where there are plenty, a thread takes an item before it has finished the one before, so that
+  // the keys of the next are on their way.
   const std::size_t items = step.runs().size() * kv_heads;
-  for (std::size_t i = next_item_[layer]++; i < items; i = next_item_[layer]++) {
-    const TokenRun tokens = step.runs()[step.runs().size() - 1 - i / kv_heads];
-    const std::size_t kv_head = i % kv_heads;
-    if (step.independent()) rotate_and_write(layer, step, tokens, {kv_head, kv_head + 1});
-    attend(layer, step, tokens, kv_head, me.thread);
+  const bool plenty = step.independent() && items >= kItemsPlenty * threads_;
+  const auto item = [&](std::size_t i) -> AttentionItem {
+    return {step.runs()[step.runs().size() - 1 - i / kv_heads], i % kv_heads};
+  };
+  std::atomic<std::size_t>& next_item = next_item_[layer];
+  for (std::size_t i = next_item++; i < items;) {
+    const std::size_t next = plenty ? next_item++ : items;
+    const AttentionItem now = item(i);
+    if (step.independent()) {
+      rotate_and_write(layer, step, now.tokens, {now.kv_head, now.kv_head + 1});
+    }
+    attend(layer, step, now, next < items ? std::optional(item(next)) : std::nullopt, me.thread);
+    i = plenty ? next : next_item++;
   }
   gather_attended(layer, step, me);
 }
@@ -266,8 +279,9 @@ void LlamaForward::rotate_and_write(std::size_t layer, const StepRows& step, Tok
   ops_.kv_write(args, tokens.begin, tokens.end, kv_heads.begin, kv_heads.end);
 }
 
-void LlamaForward::attend(std::size_t layer, const StepRows& step, TokenRun tokens,
-                          std::size_t kv_head, int thread) {
+void LlamaForward::attend(std::size_t layer, const StepRows& step, const AttentionItem& now,
+                          const std::optional<AttentionItem>& next, int thread) {
+  const TokenRun tokens = now.tokens;
   const std::size_t first_column = part_.query_heads.begin * head_dim_;
   AttentionArgs args;
   args.q = qkv_;
@@ -282,7 +296,11 @@ void LlamaForward::attend(std::size_t layer, const StepRows& step, TokenRun toke
   args.group = group_;
   args.skipped = part_.query_heads_skipped(weights_->config());
   args.scale = 1.0f / std::sqrt(static_cast<float>(head_dim_));
-  const Range heads = own_heads(kv_head);
+  if (next) {
+    args.next_row = args.rows + next->tokens.begin;
+    args.next_kv_head = next->kv_head;
+  }
+  const Range heads = own_heads(now.kv_head);
   ops_.attention(args, tokens.begin, tokens.end, heads.begin, heads.end,
                  scratch_[static_cast<std::size_t>(thread)]);
   if (heads_fill_blocks_ && reads_quant(weights_->layers()[layer].attention_out, mode_)) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -69,8 +70,13 @@ class LlamaForward {
   // Parts of one thread. kv-heads are counted within the part of this rank.
   Range own_heads(std::size_t kv_head) const;  // query heads, likewise
   void rotate_and_write(std::size_t layer, const StepRows& step, TokenRun tokens, Share kv_heads);
-  void attend(std::size_t layer, const StepRows& step, TokenRun tokens, std::size_t kv_head,
-              int thread);
+  // What a thread takes of attention: a run of tokens of one sequence for one kv-head.
+  struct AttentionItem {
+    TokenRun tokens;
+    std::size_t kv_head;
+  };
+  void attend(std::size_t layer, const StepRows& step, const AttentionItem& now,
+              const std::optional<AttentionItem>& next, int thread);
   void gate_up(const LlamaLayer& layer, const LinearInput& in, std::size_t row, std::size_t count,
                Share blocks, int thread);
 
