@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/math.h"
 #include "kernels/kv_layout.h"
 #include "kernels/ops.h"
@@ -76,11 +77,6 @@ BATON_INLINE VF pair_first(VI pair) {
 }
 BATON_INLINE VF pair_second(VI pair) {
   return from_bits(iand(pair, isplat(static_cast<std::int32_t>(0xffff0000u))));
-}
-
-// A hint that memory is read soon.
-BATON_INLINE void ask_for(const std::byte* p) {
-  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
 }
 
 // Bytes between the keys of one dim (or pair) and those of the next.

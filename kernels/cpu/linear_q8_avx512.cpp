@@ -206,7 +206,8 @@ void run_tiles(const PackedMatrix& w, const QuantRows& x, const LinearOut& out, 
   const std::byte* weights = w.data + tile * blocks * F::kBytes;
   const bool widen = x.rows >= kWidenRowsMin;
   const std::size_t passes = (x.rows + kTallRows - 1) / kTallRows;
-  Ahead ahead(weights + (widen ? T : 2 * T) * blocks * F::kBytes, T * blocks * F::kBytes, passes * blocks);
+  Ahead ahead(weights + (widen ? T : 2 * T) * blocks * F::kBytes, T * blocks * F::kBytes,
+              passes * blocks);
   Pass pass{weights, blocks * F::kBytes, x.data, 0,     blocks, &out,
             0,       tile * kTileRows,   w.rows, &ahead};
   if (widen) {
