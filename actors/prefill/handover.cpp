@@ -58,6 +58,7 @@ void Prefill::start_sending(Context& context, Jobs::iterator place) {
   }
   job.phase = JobPhase::sending;
   job.pieces_pending = static_cast<uint32_t>(job.pieces.size());
+  counters_.pieces_sent += job.pieces.size();
   announce(context, place->first, job);
 }
 

@@ -287,6 +287,7 @@ Beat Prefill::load() const {
                    {"packs_ending", packs(FlushReason::ending)},
                    {"packs_alone", packs(FlushReason::alone)},
                    {"handed_over", c.handed_over},
+                   {"pieces_sent", c.pieces_sent},
                    {"finished_here", c.finished_here},
                    {"cache_asked", c.cache_asked},
                    {"cache_hit", c.cache_hit},

@@ -63,6 +63,7 @@ struct PrefillCounters {
   uint64_t stale = 0;   // messages for a life that is over
   uint64_t failed = 0;  // PrefillFailed
   uint64_t handed_over = 0;
+  uint64_t pieces_sent = 0;    // messages of the data plane that these were divided into
   uint64_t finished_here = 0;  // ended with the first token, no transfer
   uint64_t cache_asked = 0;    // positions of prompts that the prefix cache was asked for
   uint64_t cache_hit = 0;      // of those, the ones that it had

@@ -139,7 +139,10 @@ struct ClusterReply {
   std::vector<NamedCount> counters;  // since start: admitted, finished, migrations, fenced, ...
   uint64_t weights_version = 0;      // that new requests run on; 0: no worker has joined yet
   UpdateReport update;               // the one that runs, or ran last
-  BATON_FIELDS(workers, requests, leases, counters, weights_version, update)
+  uint32_t kv_layer_groups = 1;      // KV is handed over in so many
+  bool kv_digests = true;            // and digested before and after its way
+  BATON_FIELDS(workers, requests, leases, counters, weights_version, update, kv_layer_groups,
+               kv_digests)
 };
 
 }  // namespace baton

@@ -93,6 +93,8 @@ ClusterReply Scheduler::report(const Context& context) const {
                     {"weight_plans_reused", weights_.counters().plans_reused}};
   reply.weights_version = weights_.current();
   reply.update = weights_.report();
+  reply.kv_layer_groups = static_cast<uint32_t>(limits_.kv_layer_groups);
+  reply.kv_digests = limits_.kv_digests;
   return reply;
 }
 

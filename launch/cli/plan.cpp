@@ -107,9 +107,12 @@ Result<RoutedPlan> plan_of(const Asked& asked) {
   if (!source.ok()) return source.error();
   const Result<Placement> target = placement_of("--target", asked.target, *model);
   if (!target.ok()) return target.error();
-  if (asked.tokens < 0 || asked.tokens > 10'000'000 || asked.layer_groups < 1 ||
-      asked.layer_groups > 10'000 || asked.piece_bytes < 1) {
-    return usage("--tokens, --layer-groups and --piece-bytes must be positive numbers");
+  if (asked.tokens < 0 || asked.tokens > 10'000'000 || asked.piece_bytes < 1) {
+    return usage("--tokens and --piece-bytes must be positive numbers");
+  }
+  if (asked.layer_groups < 1 || asked.layer_groups > model->shape.layers) {
+    return usage("--layer-groups is " + std::to_string(asked.layer_groups) +
+                 "; expected 1 to the model's " + std::to_string(model->shape.layers) + " layers");
   }
   Result<Plan> plan = plan_reshard(*source, *target);
   if (!plan.ok()) return plan.error();

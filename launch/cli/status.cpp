@@ -115,6 +115,8 @@ void print_json(const client::Status& s) {
   update.set("old_requests", static_cast<int64_t>(s.update.old_requests));
   update.set("error", s.update_error);
   object.set("update", std::move(update));
+  object.set("kv_layer_groups", static_cast<int64_t>(s.kv_layer_groups));
+  object.set("kv_digests", s.kv_digests);
   std::printf("%s\n", write_json(object).c_str());
 }
 
@@ -154,6 +156,9 @@ int status_main(int argc, char** argv) {
   }
   std::printf("%s\n", table.text(may_colour(stdout)).c_str());
   print_weights(s);
+  std::printf("hand-off: in %u %s of layers, %s\n", s.kv_layer_groups,
+              s.kv_layer_groups == 1 ? "group" : "groups",
+              s.kv_digests ? "digested" : "without digests");
   print_counts("requests:", s.requests);
   print_counts("leases:  ", s.leases);
   print_counts("counters:", s.counters);

@@ -201,6 +201,8 @@ struct Status {
   uint64_t weights_version = 0;  // that new requests run on
   UpdateProgress update;         // the one that runs, or ran last
   std::string update_error;      // why it failed
+  uint32_t kv_layer_groups = 1;  // KV is handed over in so many
+  bool kv_digests = true;        // and digested before and after its way
 };
 
 struct Options {

@@ -188,6 +188,8 @@ Outcome<Status> Client::status(int64_t timeout_ms) {
   status.weights_version = reply.cluster.weights_version;
   status.update = progress_of(reply.cluster.update);
   status.update_error = reply.cluster.update.refusal.text;
+  status.kv_layer_groups = reply.cluster.kv_layer_groups;
+  status.kv_digests = reply.cluster.kv_digests;
   return {std::move(status), {}};
 }
 

@@ -21,14 +21,20 @@ class Reader {
   Reader(const std::string& name, const InstanceDefaults& defaults)
       : name_(name), defaults_(defaults) {}
 
-  Result<std::vector<InstanceSpec>> read(const toml::table& file) {
+  Result<ClusterFile> read(const toml::table& file) {
+    static const std::vector<std::string> kKeys = {"prefill", "decode", "kv-layer-groups",
+                                                   "kv-digests"};
     for (auto&& [key, value] : file) {
-      if (key != "prefill" && key != "decode") unknown(key, {"prefill", "decode"});
+      if (std::find(kKeys.begin(), kKeys.end(), key.str()) == kKeys.end()) unknown(key, kKeys);
     }
+    HandoffTerms terms = defaults_.handoff;
+    integer(file, "kv-layer-groups", 1, kLayerGroupsMax,
+            [&](int64_t v) { terms.layer_groups = static_cast<uint32_t>(v); });
+    boolean(file, "kv-digests", [&](bool v) { terms.digests = v; });
     read_role(file, "prefill", defaults_.prefill);
     read_role(file, "decode", defaults_.decode);
     if (!fault_.empty()) return Error{ErrorCode::invalid_argument, fault_};
-    return std::move(instances_);
+    return ClusterFile{std::move(instances_), terms};
   }
 
  private:
@@ -97,6 +103,16 @@ class Reader {
   }
 
   template <class Take>
+  void boolean(const toml::table& table, const char* key, Take take) {
+    const toml::node* node = table.get(key);
+    if (node == nullptr) return;
+    const auto* value = node->as_boolean();
+    if (value != nullptr) return take(value->get());
+    fail(line_of(*node),
+         std::string("'") + key + "' is " + found(*node) + "; expected true or false");
+  }
+
+  template <class Take>
   void text(const toml::table& table, const char* key, const char* expected, Take take) {
     const toml::node* node = table.get(key);
     if (node == nullptr) return;
@@ -143,8 +159,8 @@ class Reader {
 
 }  // namespace
 
-Result<std::vector<InstanceSpec>> parse_cluster_file(std::string_view text, const std::string& name,
-                                                     const InstanceDefaults& defaults) {
+Result<ClusterFile> parse_cluster_file(std::string_view text, const std::string& name,
+                                       const InstanceDefaults& defaults) {
   try {
     const toml::table file = toml::parse(text, std::string_view(name));
     return Reader(name, defaults).read(file);
@@ -155,8 +171,7 @@ Result<std::vector<InstanceSpec>> parse_cluster_file(std::string_view text, cons
   }
 }
 
-Result<std::vector<InstanceSpec>> read_cluster_file(const std::string& path,
-                                                    const InstanceDefaults& defaults) {
+Result<ClusterFile> read_cluster_file(const std::string& path, const InstanceDefaults& defaults) {
   std::ifstream file(path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   if (!file.is_open() || file.bad()) {

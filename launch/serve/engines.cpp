@@ -37,6 +37,12 @@ Result<OpenedModel> open_model(const ServeOptions& options) {
                      ", but the model was trained for " + std::to_string(trained) +
                      " positions; expected at most that, or 0 for all of them"};
   }
+  if (options.limits.kv_layer_groups > config->layers) {
+    return Error{ErrorCode::invalid_argument,
+                 "kv-layer-groups is " + std::to_string(options.limits.kv_layer_groups) +
+                     ", but the model has " + std::to_string(config->layers) +
+                     " layers; expected at most that many groups"};
+  }
   const uint32_t context = options.context_max ? options.context_max : trained;
   return OpenedModel{std::move(*file), std::move(*config), context};
 }

@@ -40,6 +40,10 @@ void InstanceFlags::enroll(cli::Command& command) {
     command.option("--" + name + "-kv-dtype", side->kv_dtype,
                    "--kv-cache-dtype" + only + "auto = the same");
   }
+  command.option("--kv-layer-groups", kv_layer_groups_,
+                 "Hand KV over in so many groups of layers; at most as many as the model has");
+  command.flag("--no-kv-digests", no_kv_digests_,
+               "Trust the bytes of a hand-off: no digest is computed before or after their way");
 }
 
 Result<void> InstanceFlags::read(const cli::Command& command, const InstanceSpec& common,
@@ -59,7 +63,20 @@ Result<void> InstanceFlags::read(const cli::Command& command, const InstanceSpec
   d.decode.role = Role::decode;
   if (auto side = read_side("prefill", prefill_, d.prefill); !side.ok()) return side;
   if (auto side = read_side("decode", decode_, d.decode); !side.ok()) return side;
-  if (cluster_file_.empty()) return {};
+  if (kv_layer_groups_ < 1 || kv_layer_groups_ > kLayerGroupsMax) {
+    return usage_error("--kv-layer-groups is " + std::to_string(kv_layer_groups_) +
+                       "; expected 1 to " + std::to_string(kLayerGroupsMax));
+  }
+  d.handoff = {static_cast<uint32_t>(kv_layer_groups_), !no_kv_digests_};
+  if (!cluster_file_.empty()) {
+    if (auto file = read_file(command, options); !file.ok()) return file;
+  }
+  options.limits.kv_layer_groups = d.handoff.layer_groups;
+  options.limits.kv_digests = d.handoff.digests;
+  return {};
+}
+
+Result<void> InstanceFlags::read_file(const cli::Command& command, ServeOptions& options) const {
   for (const char* name :
        {"prefill-ranks", "decode-ranks", "tensor-parallel-size", "pipeline-parallel-size",
         "prefill-tp", "decode-tp", "prefill-pp", "decode-pp", "prefill-block-size",
@@ -68,9 +85,10 @@ Result<void> InstanceFlags::read(const cli::Command& command, const InstanceSpec
     return usage_error(std::string("--cluster and --") + name +
                        " both say what the instances are; give one of them");
   }
-  auto instances = read_cluster_file(cluster_file_, d);
-  if (!instances.ok()) return instances.error();
-  options.instances = std::move(*instances);
+  Result<ClusterFile> file = read_cluster_file(cluster_file_, options.defaults);
+  if (!file.ok()) return file.error();
+  options.instances = std::move(file->instances);
+  options.defaults.handoff = file->handoff;
   return {};
 }
 

@@ -28,10 +28,18 @@ struct InstanceSpec {
   std::string degrees_text() const;
 };
 
-// The shape of instances whose file or command line says no more.
+// How the instances of a cluster hand KV over to each other.
+struct HandoffTerms {
+  uint32_t layer_groups = 1;
+  bool digests = true;
+};
+constexpr uint32_t kLayerGroupsMax = 1024;
+
+// The shape of instances whose file or command line says no more, and what is the same for all.
 struct InstanceDefaults {
   InstanceSpec prefill{Role::prefill};
   InstanceSpec decode{Role::decode};
+  HandoffTerms handoff;
 };
 
 }  // namespace baton

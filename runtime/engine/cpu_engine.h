@@ -85,7 +85,9 @@ class CpuEngine final : public Engine {
   Result<void> follow();
 
   // Runs a prefill and decode steps of the usual sizes and waits, so that weights, caches and
-  // working memory are faulted in before the first request. No batch may be under way.
+  // working memory are faulted in before the first request. No batch may be under way. Only behind
+  // it may anything from elsewhere be put into the pools of an instance's other ranks: they have
+  // emptied them by then.
   void warm_up();
 
   const Placement& placement() const override { return placement_; }

@@ -188,6 +188,9 @@ std::string plan_report(const RoutedPlan& routed, uint32_t tokens) {
       fmt::format("{} bytes per token; {} tokens: {} bytes in {} {}, {} bytes at most\n",
                   grouped(totals.bytes_per_token), grouped(tokens), grouped(totals.bytes),
                   totals.pieces, totals.pieces == 1 ? "piece" : "pieces", grouped(totals.largest));
+  if (routed.terms.layer_groups > 1) {
+    text += fmt::format("the layers go in {} groups\n", routed.terms.layer_groups);
+  }
   text += plan.exact ? "exact: every value arrives as it was stored\n"
                      : fmt::format("not exact: {} to {} rounds, and results say so\n",
                                    dtype_name(plan.source.dtype), dtype_name(plan.target.dtype));
@@ -223,6 +226,7 @@ Json plan_json(const RoutedPlan& routed, uint32_t tokens) {
   out.set("bytes", static_cast<std::int64_t>(totals.bytes));
   out.set("pieces", static_cast<std::int64_t>(totals.pieces));
   out.set("piece_bytes_max", static_cast<std::int64_t>(totals.largest));
+  out.set("layer_groups", std::int64_t{routed.terms.layer_groups});
   out.set("packs", routed.packs());
   out.set("exact", plan.exact);
   out.set("digest", fmt::format("{:016x}", plan.digest.value));

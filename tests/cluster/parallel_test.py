@@ -44,12 +44,14 @@ def refusal(*arguments, ranks=1, model=None):
 class Shapes(unittest.TestCase):
     """Every pairing gives what one process gives."""
 
-    def setUp(self):
+    @classmethod
+    def setUpClass(cls):
         model = harness.tiny_model(*TINY)
         with harness.Cluster(model, ranks=1) as cluster, cluster.client() as client:
-            self.expected = together(client, 8)
+            cls.expected = together(client, 8)
 
     def check(self, ranks, arguments):
+        arguments = (*arguments, "--local-prefill-tokens", "0")  # every prompt is handed over
         with harness.Cluster(harness.tiny_model(*TINY), ranks=ranks, arguments=arguments) as cluster:
             with cluster.client() as client:
                 self.assertEqual(together(client, 8), self.expected)
@@ -65,6 +67,20 @@ class Shapes(unittest.TestCase):
         ]:
             with self.subTest(arguments):
                 self.check(ranks, arguments)
+
+    def test_T36_T37_T38_eight_ranks_to_one_and_one_to_eight(self):
+        for prefill, decode in ((8, 1), (1, 8)):  # of two kv-heads: four ranks have each
+            with self.subTest(prefill=prefill, decode=decode):
+                arguments = ("--prefill-tp", str(prefill), "--decode-tp", str(decode), "--threads", "1")
+                self.check(10, arguments)
+
+    def test_T41_stages_to_tensor_parallel_ranks(self):
+        for ranks, arguments in [
+            (6, ("--prefill-pp", "2", "--decode-tp", "3")),
+            (6, ("--prefill-tp", "2", "--prefill-pp", "2")),
+        ]:
+            with self.subTest(arguments):
+                self.check(ranks, (*arguments, "--threads", "1"))
 
     def test_a_cluster_file_of_many_shapes(self):
         file = ClusterFile(

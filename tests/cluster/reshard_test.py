@@ -32,6 +32,7 @@ class Pairings(unittest.TestCase):
             assert all(exact)
 
     def run_with(self, ranks, *arguments):
+        arguments = (*arguments, "--local-prefill-tokens", "0")  # every prompt is handed over
         with harness.Cluster(self.model, ranks=ranks, arguments=arguments) as cluster, cluster.client() as client:
             got, exact = answers(client)
             self.assertGreater(counters(client)["pairs_connected"], 0)

@@ -206,3 +206,5 @@ class Status:
     weights_version: int = 0  # that new requests run on
     update: Optional[UpdateProgress] = None  # the one that runs, or ran last
     update_error: str = ""  # why it failed
+    kv_layer_groups: int = 1  # KV is handed over in so many
+    kv_digests: bool = True  # and digested before and after its way

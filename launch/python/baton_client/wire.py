@@ -129,7 +129,7 @@ def progress_of(report: Sequence[Any]) -> UpdateProgress:
 
 
 def status_of(body: Sequence[Any]) -> Status:
-    workers, requests, leases, counters, weights_version, update = body[0][:6]
+    workers, requests, leases, counters, weights_version, update, kv_layer_groups, kv_digests = body[0][:8]
     return Status(
         model=body[1],
         version=body[2],
@@ -144,4 +144,6 @@ def status_of(body: Sequence[Any]) -> Status:
         weights_version=weights_version,
         update=progress_of(update),
         update_error=update[9][1],
+        kv_layer_groups=kv_layer_groups,
+        kv_digests=kv_digests,
     )

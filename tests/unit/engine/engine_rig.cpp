@@ -72,13 +72,6 @@ bool same_bits(const std::vector<Trace>& a, const std::vector<Trace>& b) {
                     [](const Trace& x, const Trace& y) { return same_bits(x, y); });
 }
 
-struct EngineRig::State {
-  const Sequence* sequence;
-  Trace trace;
-  std::vector<BlockId> blocks;
-  uint32_t done = 0;  // tokens in the KV store
-};
-
 EngineRig::EngineRig(const RigOptions& options) {
   CpuEngineOptions engine;
   engine.activations = options.mode;
@@ -103,29 +96,30 @@ EngineRig::EngineRig(const RigOptions& options) {
   driver_ = EngineDriver::create(weights, std::make_shared<Compute>(team), engine).value();
 }
 
-BatchRow EngineRig::next_row(State& state, uint32_t new_tokens, uint64_t key) const {
-  const Sequence& s = *state.sequence;
+BatchRow EngineRig::next_row(Leg& leg, uint32_t new_tokens, uint64_t key) const {
+  const Sequence& s = leg.sequence;
   const auto prompt = static_cast<uint32_t>(s.prompt.size());
   BatchRow row;
   row.key = key;
-  row.position = state.done;
-  row.blocks = state.blocks;
+  row.position = leg.done;
+  row.blocks = leg.blocks;
   row.samples = {s.choice};
   row.sampling = s.sampling;
   row.prompt_tokens = prompt;
   row.history = s.prompt;
-  row.history.insert(row.history.end(), state.trace.tokens.begin(), state.trace.tokens.end());
+  row.history.insert(row.history.end(), leg.trace.tokens.begin(), leg.trace.tokens.end());
   uint32_t size = 1;
-  if (state.done < prompt) size = s.chunk > 0 ? std::min(s.chunk, prompt - state.done) : prompt;
-  row.tokens.assign(row.history.begin() + state.done, row.history.begin() + state.done + size);
-  state.done += size;
-  if (state.done < prompt || new_tokens == 0) row.samples.clear();
-  if (state.done > prompt) row.sampling.prompt_logprobs = -1;
+  if (leg.done < prompt)
+    size = s.chunk > 0 ? std::min(s.chunk, prompt - leg.done) : prompt - leg.done;
+  row.tokens.assign(row.history.begin() + leg.done, row.history.begin() + leg.done + size);
+  leg.done += size;
+  if (leg.done < prompt || new_tokens == 0) row.samples.clear();
+  if (leg.done > prompt) row.sampling.prompt_logprobs = -1;
   return row;
 }
 
-void EngineRig::take(State& state, RowResult result) {
-  Trace& trace = state.trace;
+void EngineRig::take(Leg& leg, RowResult result) {
+  Trace& trace = leg.trace;
   trace.numerical_error = trace.numerical_error || result.numerical_error;
   trace.prompt_logprobs.insert(trace.prompt_logprobs.end(), result.prompt_logprobs.begin(),
                                result.prompt_logprobs.end());
@@ -141,31 +135,34 @@ void EngineRig::take(State& state, RowResult result) {
 
 std::vector<Trace> EngineRig::run(const std::vector<Sequence>& sequences, uint32_t new_tokens) {
   driver_->reset_blocks();
-  std::vector<State> states;
+  std::vector<Leg> legs;
   for (const Sequence& s : sequences) {
-    states.push_back({&s, {}, driver_->take_blocks(s.prompt.size() + new_tokens), 0});
+    legs.push_back({s, driver_->take_blocks(s.prompt.size() + new_tokens)});
   }
+  advance(legs, new_tokens);
+  std::vector<Trace> traces;
+  for (Leg& leg : legs) traces.push_back(std::move(leg.trace));
+  return traces;
+}
+
+void EngineRig::advance(std::vector<Leg>& legs, uint32_t new_tokens) {
   bool all_done = false;
   for (uint32_t step = 0; !all_done; ++step) {
     std::vector<BatchRow> rows;
     all_done = true;
-    for (std::size_t i = 0; i < states.size(); ++i) {
-      State& state = states[i];
-      const bool done =
-          state.trace.numerical_error ||
-          (state.done >= state.sequence->prompt.size() && state.trace.tokens.size() >= new_tokens);
+    for (std::size_t i = 0; i < legs.size(); ++i) {
+      Leg& leg = legs[i];
+      const bool done = leg.trace.numerical_error || (leg.done >= leg.sequence.prompt.size() &&
+                                                      leg.trace.tokens.size() >= new_tokens);
       all_done = all_done && done;
-      if (!done && step >= state.sequence->start) rows.push_back(next_row(state, new_tokens, i));
+      if (!done && step >= leg.sequence.start) rows.push_back(next_row(leg, new_tokens, i));
     }
     if (rows.empty()) continue;
     logits_.clear();
     for (RowResult& result : driver_->step(std::move(rows)).rows) {
-      take(states[result.key], std::move(result));
+      take(legs[result.key], std::move(result));
     }
   }
-  std::vector<Trace> traces;
-  for (State& state : states) traces.push_back(std::move(state.trace));
-  return traces;
 }
 
 std::vector<TokenId> made_up_prompt(std::size_t size, uint64_t seed, uint32_t vocabulary) {

@@ -57,6 +57,15 @@ struct Trace {
 bool same_bits(const Trace& a, const Trace& b);
 bool same_bits(const std::vector<Trace>& a, const std::vector<Trace>& b);
 
+// A sequence under way on some engine: where it is, in blocks of that engine. With the blocks that
+// its KV was moved to, another engine goes on with it.
+struct Leg {
+  Sequence sequence;
+  std::vector<BlockId> blocks;
+  uint32_t done = 0;  // tokens in the KV store
+  Trace trace{};
+};
+
 // A CpuEngine of a tiny model that keeps the logits it sees.
 class EngineRig {
  public:
@@ -68,14 +77,15 @@ class EngineRig {
   // Runs all sequences together, each until it has `new_tokens` tokens (0: only its prompt, without
   // choosing a token). Blocks start from the first one again, as the last run left them.
   std::vector<Trace> run(const std::vector<Sequence>& sequences, uint32_t new_tokens);
+  // Takes the legs further together, each until it has `new_tokens` tokens; its blocks cover them.
+  void advance(std::vector<Leg>& legs, uint32_t new_tokens);
   Trace run_alone(const Sequence& sequence, uint32_t new_tokens) {
     return run({sequence}, new_tokens).front();
   }
 
  private:
-  struct State;
-  BatchRow next_row(State& state, uint32_t new_tokens, uint64_t key) const;
-  void take(State& state, RowResult result);
+  BatchRow next_row(Leg& leg, uint32_t new_tokens, uint64_t key) const;
+  void take(Leg& leg, RowResult result);
 
   std::mutex mutex_;
   std::map<uint64_t, std::vector<float>> logits_;  // of the current step, by key

@@ -24,6 +24,8 @@ std::string fault_of(const std::string& text) {
 
 TEST_CASE("a cluster file lists instances of several shapes, prefill first") {
   const auto read = parse_cluster_file(
+      "kv-layer-groups = 3\n"
+      "kv-digests = false\n"
       "[[decode]]\n"
       "tensor-parallel = 3\n"
       "kv-dtype = \"f16\"\n"
@@ -38,19 +40,21 @@ TEST_CASE("a cluster file lists instances of several shapes, prefill first") {
       "[[decode]]\n",
       "c.toml", defaults());
   REQUIRE_MESSAGE(read.ok(), fault_of(""));
-  REQUIRE(read->size() == 4);
-  const InstanceSpec& prefill = (*read)[1];
+  REQUIRE(read->instances.size() == 4);
+  const InstanceSpec& prefill = read->instances[1];
   CHECK(prefill.role == Role::prefill);
   CHECK(prefill.ranks() == 4);
   CHECK(prefill.block_tokens == 64);
   CHECK(prefill.kv_cache_bytes == 64u << 20);
   CHECK(prefill.threads == 1);
-  const InstanceSpec& decode = (*read)[2];
+  const InstanceSpec& decode = read->instances[2];
   CHECK(decode.role == Role::decode);
   CHECK(decode.tensor_parallel == 3);
   CHECK(decode.kv_dtype == KvDtype::f16);
   CHECK(decode.threads == 3);  // what the file leaves out is from the command line
-  CHECK((*read)[3].ranks() == 1);
+  CHECK(read->instances[3].ranks() == 1);
+  CHECK(read->handoff.layer_groups == 3);
+  CHECK_FALSE(read->handoff.digests);
 }
 
 TEST_CASE("each fault of a cluster file has its line, what was found and what was expected") {
@@ -65,6 +69,9 @@ TEST_CASE("each fault of a cluster file has its line, what was found and what wa
       {"[prefill]\n" + decode, "c.toml:1: 'prefill' is a table; expected tables, each headed"},
       {"prefill = 3\n" + decode, "c.toml:1: 'prefill' is 3; expected tables"},
       {"prefill = [1]\n" + decode, "c.toml:1: 'prefill' is an array; expected tables"},
+      {"kv-layer-groups = 0\n" + both,
+       "c.toml:1: 'kv-layer-groups' is 0; expected a whole number from 1 to 1024"},
+      {"kv-digests = 1\n" + both, "c.toml:1: 'kv-digests' is 1; expected true or false"},
       {both + "[[decoder]]\n", "c.toml:3: unknown key 'decoder'; did you mean 'decode'?"},
       {both + "tensor_parallel = 2\n",
        "c.toml:3: unknown key 'tensor_parallel'; did you mean 'tensor-parallel'?"},

@@ -111,6 +111,29 @@ TEST_CASE("threads are pinned only where the loops keep a core") {
   CHECK(cores_text({0, 1, 2, 5, 7, 8}) == "0-2,5,7-8");
 }
 
+TEST_CASE("the terms of a hand-off come from the command line, within bounds") {
+  const auto parse = [](std::vector<std::string> words, ServeOptions& options) {
+    words.insert(words.begin(), {"baton", "serve", "--model", "m.gguf"});
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    ServeFlags flags;
+    return flags.parse(static_cast<int>(argv.size()), argv.data(), options);
+  };
+  ServeOptions plain;
+  REQUIRE_FALSE(parse({}, plain).has_value());
+  CHECK(plain.limits.kv_layer_groups == 1);
+  CHECK(plain.limits.kv_digests);
+  ServeOptions asked;
+  REQUIRE_FALSE(parse({"--kv-layer-groups", "3", "--no-kv-digests"}, asked).has_value());
+  CHECK(asked.limits.kv_layer_groups == 3);
+  CHECK_FALSE(asked.limits.kv_digests);
+  for (const char* wrong : {"0", "-1", "1025"}) {
+    CAPTURE(wrong);
+    ServeOptions refused;
+    CHECK(parse({"--kv-layer-groups", wrong}, refused) == cli::kUsage);
+  }
+}
+
 TEST_CASE("sizes are read with binary units, and nothing else is") {
   CHECK(parse_bytes("1048576") == 1u << 20);
   CHECK(parse_bytes("512MiB") == 512u << 20);

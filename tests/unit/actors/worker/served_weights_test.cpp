@@ -142,5 +142,52 @@ TEST_CASE("decode: sequences with different weights take turns, and a set goes w
   }
 }
 
+TEST_CASE("T97: weights change while a slot is paused: it ends on its own when it is read again") {
+  Limits limits = DecodeBench::default_limits();
+  limits.stream_ahead_max = 2;
+  for (const bool cancelled : {false, true}) {
+    CAPTURE(cancelled);
+    DecodeBench bench({}, limits);
+    const auto run_until_paused = [&] {
+      while (bench.engine.busy()) bench.step();
+    };
+    adopt(bench, 1, 1);
+    run_until_paused();
+    serve(bench, 2);
+    bench.hear(kScheduler, WeightsDrop{1});
+    CHECK(bench.context.count<WeightsDropped>() == 0);
+    adopt(bench, 2, 2);  // is not held up by the one that nobody reads
+    REQUIRE(bench.engine.busy());
+    CHECK(bench.engine.batch->weights_version == 2);
+    run_until_paused();
+    CHECK(bench.actor->running() == 2);
+    if (cancelled) {
+      bench.hear(kScheduler, Cancel{}, life(1));
+    } else {
+      bench.hear(kGateway, TokensAck{0, 2}, life(1));
+      REQUIRE(bench.engine.busy());
+      CHECK(bench.engine.batch->weights_version == 1);
+      for (uint32_t next = 3; next <= 8; ++next) {
+        run_until_paused();
+        bench.hear(kGateway, TokensAck{0, next}, life(1));
+      }
+    }
+    CHECK(bench.actor->running() == 1);
+    CHECK(bench.context.expect<WeightsDropped>().message.version == 1);
+    CHECK(bench.engine.weights().size() == 1);
+    std::vector<TokenId> ids;
+    while (auto tokens = bench.context.take<Tokens>(kGateway)) {
+      for (const TokenEntry& entry : tokens->message.entries) {
+        CHECK(entry.weights_version == entry.request.value);
+        if (entry.request.value == 1) ids.push_back(entry.id);
+      }
+    }
+    const auto expected = expected_tokens(some_prompt(20, 1), 0, 8);
+    const size_t count = cancelled ? ids.size() : 7;  // the first one came from prefill
+    REQUIRE(ids.size() == count);
+    CHECK(std::equal(ids.begin(), ids.end(), expected.begin() + 1));
+  }
+}
+
 }  // namespace
 }  // namespace baton::test
