@@ -8,6 +8,7 @@ import unittest
 
 import harness
 from equality_test import outcome, requests
+from parallel_test import TINY
 
 NEW = 12
 
@@ -64,6 +65,41 @@ class Pairings(unittest.TestCase):
         got, exact = self.run_with(6, "--prefill-tp", "2", "--decode-tp", "3", "--prefill-block-size", "32")
         self.assertEqual(got, self.expected)
         self.assertTrue(all(exact))
+
+
+class Everything(unittest.TestCase):
+    """Other layouts, packs, chunks, cached beginnings, several choices and preemption, all at once; then each alone."""
+
+    def asks(self):
+        for number in range(24):  # beginnings of which four are shared
+            ids = [(number % 4 * 31 + 7 * i) % 509 + 3 for i in range(15 + 4 * number)] + [number + 3]
+            yield dict(ids=ids, n=4 if number % 3 == 0 else 1, max_tokens=70, ignore_eos=True, top_logprobs=1,
+                       temperature=0.8 if number % 2 else 0.0, seed=number)  # fmt: skip
+
+    def answers(self, streams):
+        return [[(c.ids, c.logprobs, c.top, c.finish) for c in s.result.choices] for s in streams]
+
+    def test_T49_T60_T76_everything_at_once_has_the_bits_of_each_request_alone(self):
+        model = harness.tiny_model(*TINY)
+        with harness.Cluster(model, ranks=1) as cluster, cluster.client() as client:
+            expected = [self.answers([client.submit(**ask)])[0] for ask in self.asks()]
+        shapes = ("--prefill-tp", "2", "--decode-tp", "3", "--prefill-block-size", "32", "--threads", "1",
+                  "--kv-cache-memory", "768KiB", "--kv-layer-groups", "2", "--prefill-chunk", "24",
+                  "--min-decode-steps", "3")  # fmt: skip
+        for policy in ("buckets", "token_budget"):
+            arguments = (*shapes, "--pack-policy", policy)
+            with self.subTest(policy), harness.Cluster(model, ranks=6, arguments=arguments) as cluster:
+                with cluster.client() as client:
+                    self.assertEqual(self.answers([client.submit(**ask) for ask in self.asks()]), expected)
+                    harness.wait_for(lambda: harness.idle(client.status()), 10, "pools full")
+                    self.assertGreater(counters(client)["preemptions"], 0, "the pools were large enough")
+
+                    def happened():
+                        workers = client.status().workers
+                        return all(sum(w.counters.get(name, 0) for w in workers)
+                                   for name in ("cache_hit", "copied_blocks", "handed_over"))  # fmt: skip
+
+                    harness.wait_for(happened, 3, "cached beginnings, copied blocks and hand-offs")
 
 
 LAYOUTS = """

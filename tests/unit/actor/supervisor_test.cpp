@@ -86,7 +86,8 @@ struct Rank {
   }
 };
 
-TEST_CASE("an actor that throws is rebuilt under the next incarnation and its neighbours hear it") {
+TEST_CASE(
+    "S10: an actor that throws is rebuilt under the next incarnation, and its neighbours hear it") {
   Rank rank;
   Log one, two;
   rank.supervisor.add(1, 10, [&] { return std::make_unique<Scribe>(one); });

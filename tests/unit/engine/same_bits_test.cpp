@@ -74,7 +74,8 @@ TEST_CASE("packed prompts and a batch of 32 give the bits of each alone (S12)") 
   }
 }
 
-TEST_CASE("sequences that join a running batch give the bits of each alone") {
+TEST_CASE(
+    "sequences that join a running batch, chunks beside packs, give the bits of each alone (S9)") {
   for (const RigOptions& kind : kinds()) {
     CAPTURE(kind.model);
     EngineRig rig(kind);
