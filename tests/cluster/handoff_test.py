@@ -36,12 +36,17 @@ class MidTransfer(unittest.TestCase):
         # Blocks of two sizes: the sender packs every piece.
         arguments = ("--min-step-us", str(STEP_US), "--local-prefill-tokens", "0", "--no-prefix-cache",
                      "--threads", "1", "--prefill-block-size", "32", *KV)  # fmt: skip
-        with harness.Cluster(self.model, ranks=5, arguments=arguments) as cluster, cluster.client() as client:
-            pids = {rank: cluster.rank_pid(rank) for rank in range(1, 5)}
-            self.disturb(client, pids, lambda prefill, decode: prefill, deaths=1)
-            self.disturb(client, pids, lambda prefill, decode: decode, deaths=2)  # by those that were left
+        for _ in range(5):  # a machine too slow for the moment is tried again
+            with harness.Cluster(self.model, ranks=5, arguments=arguments) as cluster, cluster.client() as client:
+                pids = {rank: cluster.rank_pid(rank) for rank in range(1, 5)}
+                if self.disturb(client, pids, lambda prefill, decode: prefill, deaths=1) and self.disturb(
+                    client, pids, lambda prefill, decode: decode, deaths=2  # by those that were left
+                ):
+                    return
+        self.fail("never done before the stopped rank counted as dead")
 
     def disturb(self, client, pids, victim_of, deaths):
+        """False: the receiver was stopped for so long that it may count as dead; the result is right all the same."""
         stream = client.submit(**JOB)
         prefill, decode = self.busy(client, "prefill"), self.busy(client, "decode")
         stopped = time.monotonic()
@@ -53,13 +58,15 @@ class MidTransfer(unittest.TestCase):
         self.assertEqual(client.status().requests["transfer"], 1)
         os.kill(pids[victim], signal.SIGKILL)
         os.kill(pids[decode], signal.SIGCONT)
-        self.assertLess(time.monotonic() - stopped, 2.4, "so late that the stopped rank counts as dead")
+        in_time = time.monotonic() - stopped < 2.2
         while (part := stream.next()) is not None:
             parts.append(part)
         result = stream.result
         self.assertEqual([token for part in parts for token in part.ids], self.expected.ids)
         for field in ("ids", "logprobs", "top", "finish"):
             self.assertEqual(getattr(result, field), getattr(self.expected, field), field)
+        if not in_time:
+            return False
         self.assertEqual(result.usage.attempts, 1)
         self.assertNotIn(victim, (result.usage.prefill_rank, result.usage.decode_rank))
         self.assertGreater(result.usage.kv_bytes, 20 << 20)
@@ -68,6 +75,7 @@ class MidTransfer(unittest.TestCase):
         ends = [status.counters[name] for name in ("finished", "failed", "cancelled", "deaths")]
         self.assertEqual(ends, [deaths, 0, 0, deaths])
         self.assertEqual(sum(worker.blocks_quarantined for worker in status.workers if worker.alive), 0)
+        return True
 
     def busy(self, client, role):
         """The rank of this role that works for the request."""
