@@ -1,47 +1,18 @@
-"""The whole service under load: `baton serve` as one process, asyncio clients beside it."""
+"""The whole service under load: `baton serve` alone or as ranks, asyncio clients beside it."""
 
 import asyncio
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "launch" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
 
+import harness  # noqa: E402
 from baton_client import AsyncClient, BatonError  # noqa: E402
 
 PROMPT, OUTPUT = 128, 64  # tokens
 GOOD_TTFT_S, GOOD_ITL_S = 2.0, 0.1  # of a job that counts for goodput
-
-
-class Server:
-    """A server of this benchmark's own, on a free port; a context manager that gives the endpoint."""
-
-    def __init__(self, baton, model, threads):
-        self._folder = tempfile.TemporaryDirectory(prefix="baton-bench-")
-        self._ready = Path(self._folder.name) / "ready"
-        self._process = subprocess.Popen(
-            [str(baton), "serve", "--model", model, "--client-endpoint", "tcp://127.0.0.1:*", "--threads",
-             str(threads), "--ready-file", str(self._ready), "--log-level", "error"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-    def __enter__(self):
-        end = time.monotonic() + 60
-        while not self._ready.exists():
-            if self._process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError("baton serve did not become ready")
-            time.sleep(0.02)
-        return dict(line.split("=", 1) for line in self._ready.read_text().split())["endpoint"]
-
-    def __exit__(self, *_):
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self._folder.cleanup()
 
 
 async def job(client, number, results):
@@ -109,12 +80,38 @@ def summary(name, concurrency, results):
     }
 
 
-def measure(baton, model, threads, quick):
+def at_concurrencies(cluster, several, jobs_each):
+    """A summary per number of clients, each of which has `jobs_each` jobs in turn."""
+    asyncio.run(at_concurrency(cluster.endpoint, 2, 4))  # warm
+    for clients in several:
+        jobs = max(16, jobs_each * clients)
+        yield summary(f"{clients} clients", clients, asyncio.run(at_concurrency(cluster.endpoint, clients, jobs)))
+
+
+def one_process(model, threads, quick):
     """Yields a summary per load."""
-    with Server(baton, model, threads) as endpoint:
-        asyncio.run(at_concurrency(endpoint, 2, 4))  # warm
-        for clients in (8,) if quick else (1, 8, 32):
-            jobs = 2 * clients if quick else max(16, 4 * clients)
-            yield summary(f"{clients} clients", clients, asyncio.run(at_concurrency(endpoint, clients, jobs)))
+    with harness.Cluster(model, 1, ("--threads", str(threads))) as cluster:
+        yield from at_concurrencies(cluster, (8,) if quick else (1, 8, 32), 2 if quick else 4)
         for rate in () if quick else (2, 6):
-            yield summary(f"{rate} jobs a second", None, asyncio.run(at_rate(endpoint, rate, 12 * rate)))
+            yield summary(f"{rate} jobs a second", None, asyncio.run(at_rate(cluster.endpoint, rate, 12 * rate)))
+
+
+# How prefill and decode share the cores of one machine: name, ranks, arguments.
+def splits(threads):
+    all_cores, half = ("--threads", str(threads)), ("--threads", str(max(1, threads // 2)))
+    local = ("--local-prefill-tokens",)
+    return [
+        ("one process", 1, all_cores),
+        ("ranks, half the cores each", 3, (*half, *local, "0")),
+        ("ranks, all cores both", 3, (*all_cores, *local, "0")),
+        ("half each, local prefill auto", 3, (*half, *local, "auto")),
+        ("as by default", 3, ()),
+    ]
+
+
+def each_split(model, threads, quick):
+    """Yields (name of the split, summary)."""
+    for name, ranks, arguments in splits(threads):
+        with harness.Cluster(model, ranks, arguments) as cluster:
+            for load in at_concurrencies(cluster, (8,), 2 if quick else 6):
+                yield name, load
