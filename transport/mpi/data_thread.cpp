@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kOpenPiecesMax = 16384;  // in each direction
 constexpr size_t kJobsMax = 4096;
-constexpr Micros kHotUs = 200;    // after something happened: looks at once again
+constexpr Micros kHotUs = 20;     // after something happened: looks at once again
 constexpr Micros kSpinUs = 2000;  // then lets others run between two looks, and then naps
 constexpr Micros kNapMinUs = 20;
 constexpr Micros kNapMaxUs = 500;    // while messages are under way
