@@ -59,7 +59,7 @@ struct Limits {
   Micros drain_us = 30 * kSecond;
 
   // Transfers
-  size_t piece_bytes_max = size_t{1} << 20;  // one message of the KV data plane
+  size_t piece_bytes_max = size_t{1} << 19;  // one message of the KV data plane
   size_t kv_layer_groups = 1;                // a transfer is sent in so many groups of layers
   bool kv_digests = true;                    // pieces are digested before and after their way
   size_t quarantined_blocks_max = 4096;      // then the instance restarts

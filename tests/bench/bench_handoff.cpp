@@ -7,6 +7,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/limits.h"
+#include "runtime/engine/mapped_memory.h"
 #include "tests/mpi/meeting.h"
 #include "tests/unit/transport/mover_fixture.h"
 #include "transport/inproc/inproc_mover.h"
@@ -73,31 +74,35 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The pools of an instance, and a block table in random order.
+// The pools of an instance, in memory as an engine takes it, and a block table in random order.
 struct Pools {
   explicit Pools(const Side& side, uint64_t seed) : placement(placement_of(side)) {
     blocks = (kTokens + kSpareTokens) / side.block_tokens;
     std::mt19937_64 random(seed);
     table = random_blocks(kTokens / side.block_tokens, blocks, random);
     for (uint32_t rank = 0; rank < placement.ranks.size(); ++rank) {
-      pools.emplace_back(blocks * placement.geometry(rank).block_bytes());
-      for (size_t at = 0; at + 2 <= pools.back().size(); at += 2) {
-        const auto half = static_cast<uint16_t>(0x3000 + random() % 0x1000);  // ordinary numbers
-        std::memcpy(pools.back().data() + at, &half, 2);
+      auto memory = MappedMemory::allocate(blocks * placement.geometry(rank).block_bytes(),
+                                           {"the bench's pool", "stop something else"});
+      CHECK(memory.ok());
+      pools.push_back(std::move(*memory));
+      for (size_t at = 0; at + 8 <= pools.back().size(); at += 8) {
+        // Four halves between 0x3000 and 0x3fff: ordinary numbers in every format.
+        const uint64_t halves = 0x3000300030003000u + (random() & 0x0fff0fff0fff0fffu);
+        std::memcpy(pools.back().data() + at, &halves, 8);
       }
     }
   }
   BlockStore store() {
     return {placement, blocks, [this](uint32_t rank, BlockId block) {
               const size_t size = placement.geometry(rank).block_bytes();
-              return std::span(pools[rank]).subspan(block.value * size, size);
+              return std::span(pools[rank].data() + block.value * size, size);
             }};
   }
 
   Placement placement;
   uint32_t blocks = 0;
   std::vector<BlockId> table;
-  std::vector<std::vector<std::byte>> pools;
+  std::vector<MappedMemory> pools;
 };
 
 // memcpy of as many bytes as the transfer has, between scattered blocks of the target's size.

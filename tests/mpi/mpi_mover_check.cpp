@@ -1,6 +1,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -302,6 +303,78 @@ void reshard(MpiWorld& world) {
   world.leave(0, kLeaveWithin);
 }
 
+// Four ranks send to rank 0 at once, more than it has buffers for; of each, one transfer is not
+// wanted any more, and one comes in other pieces than are expected.
+void crowd(MpiWorld& world) {
+  Rank me(world);
+  const uint32_t ranks = world.size();
+  constexpr uint32_t kRounds = 6;
+  constexpr uint32_t kCount = 16;  // blocks; each transfer has two pieces
+  auto id_of = [&](uint32_t rank, uint32_t kind) { return uint64_t{1} + rank * 4 + kind; };
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    const uint64_t first = round * 64;
+    const size_t received_before = me.ends.received().size();
+    const size_t strays_before = me.mover->counters().strays;
+    auto transfer = [&](uint32_t source, uint32_t kind, uint32_t count) {
+      std::vector<BlockId> blocks;
+      for (uint32_t b = 0; b < count; ++b) blocks.push_back({(source * 4 + kind) * kCount + b});
+      const uint64_t id = first + id_of(source, kind);
+      return make_transfer(id, actor_of(me.rank() == 0 ? source : 0), blocks, kGeometry,
+                           size_t{512} << 10, static_cast<uint32_t>(id * 64));
+    };
+    if (me.rank() != 0) {
+      me.meeting.barrier(2 * round, ranks);
+      const size_t sent_before = me.ends.sent().size();
+      size_t pieces = 0;
+      for (uint32_t kind = 0; kind < 4; ++kind) {
+        const KvTransfer source = transfer(me.rank(), kind, kCount);
+        CHECK(me.mover->send(source, actor_of(me.rank())).ok());
+        pieces += source.pieces.size();
+      }
+      CHECK(me.ends.wait_sent(sent_before + pieces));
+      me.meeting.barrier(2 * round + 1, ranks);
+      continue;
+    }
+    me.pool.clear();
+    size_t pieces = 0;
+    size_t strays = 0;
+    for (uint32_t source = 1; source < ranks; ++source) {
+      for (uint32_t kind = 0; kind < 4; ++kind) {
+        const KvTransfer target = transfer(source, kind, kind == 3 ? kCount - 1 : kCount);
+        CHECK(me.mover->expect(target, actor_of(0)).ok());
+        pieces += target.pieces.size();
+        if (kind == 2) me.mover->cancel(target.transfer);
+        if (kind == 2) strays += target.pieces.size();
+        if (kind == 3) ++strays;  // its last piece is shorter here
+      }
+    }
+    me.meeting.barrier(2 * round, ranks);
+    CHECK(me.ends.wait_received(received_before + pieces));
+    CHECK(wait_until([&] { return me.mover->counters().strays == strays_before + strays; }));
+    for (uint32_t source = 1; source < ranks; ++source) {
+      MemoryPool theirs(kGeometry, kBlocks);
+      theirs.fill(source);
+      for (uint32_t kind = 0; kind < 4; ++kind) {
+        const KvTransfer target = transfer(source, kind, kind == 3 ? kCount - 1 : kCount);
+        for (const KvPiece& piece : target.pieces) {
+          const KvReceived end = me.ends.received().at({target.transfer, piece.piece});
+          CHECK(end.ok == (kind < 2 || (kind == 3 && piece.piece + 1 < target.pieces.size())));
+          CHECK(end.digest == (end.ok ? theirs.digest(piece.blocks) : 0));
+          for (BlockId block : piece.blocks) {
+            const auto bytes = me.pool.bytes_of(block);
+            const bool untouched = std::all_of(bytes.begin(), bytes.end(),
+                                               [](std::byte b) { return b == std::byte{0}; });
+            CHECK(end.ok ? me.pool.same(block, theirs, block) : untouched);
+          }
+        }
+      }
+    }
+    me.meeting.barrier(2 * round + 1, ranks);
+  }
+  CHECK(me.mover->busy_blocks().empty());
+  me.leave("crowd", ranks, kLeaveWithin);
+}
+
 // Rank 2 dies while it sends to rank 1 and rank 0 sends to it; 0 and 1 go on.
 void killed(MpiWorld& world) {
   Rank me(world);
@@ -409,13 +482,13 @@ void stopped(MpiWorld& world) {
 
 int main(int argc, char** argv) {
   const std::map<std::string, void (*)(MpiWorld&)> scenarios = {
-      {"equality", equality}, {"many", many},     {"cancel", cancel},
+      {"equality", equality}, {"many", many},     {"cancel", cancel},  {"crowd", crowd},
       {"reshard", reshard},   {"killed", killed}, {"stopped", stopped}};
   const auto scenario = scenarios.find(argc == 2 ? argv[1] : "");
   if (scenario == scenarios.end()) {
     std::fprintf(
         stderr,
-        "usage: mpirun -np N mpi_mover_check equality|many|cancel|reshard|killed|stopped\n");
+        "usage: mpirun -np N mpi_mover_check equality|many|cancel|crowd|reshard|killed|stopped\n");
     return 64;
   }
   const auto world = MpiWorld::start({});

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/hash.h"
 #include "transport/kv/piece_memory.h"
 #include "transport/kv/pieces.h"
 #include "transport/kv/transfer_table.h"
@@ -71,6 +72,8 @@ struct InprocExchange::State {
   }
 
   void run();
+  static uint64_t move_bytes(const Half& source, const Half& target,
+                             std::vector<std::byte>& scratch);
   static void perform(const Copy& copy, std::vector<std::byte>& scratch);
   void post_sends(Side* side, const KvTransfer& transfer);
   void post_receives(Side* side, const KvTransfer& transfer);
@@ -90,7 +93,7 @@ struct InprocExchange::State {
 };
 
 void InprocExchange::State::run() {
-  std::vector<std::byte> scratch;  // of this thread: a packed piece
+  std::vector<std::byte> scratch;  // of this thread: a slice of a piece
   std::unique_lock lock(mutex);
   for (;;) {
     changed.wait(lock, [&] { return stopping || !ready.empty(); });
@@ -105,6 +108,24 @@ void InprocExchange::State::run() {
   }
 }
 
+// Between the two sides lies nothing but this thread's own cache: the bytes that it has read are
+// digested once, there, for both of them.
+uint64_t InprocExchange::State::move_bytes(const Half& source, const Half& target,
+                                           std::vector<std::byte>& scratch) {
+  const bool digests = target.transfer->plan->terms.digests;
+  PieceReader reader(source.side->store, *source.transfer, source.piece());
+  PieceWriter writer(target_stretches(target.side->store, *target.transfer, target.piece()));
+  Hasher64 hasher;
+  scratch.resize(std::max({scratch.size(), kSliceBytes, reader.slice_bytes_min()}));
+  while (const size_t bytes = reader.read(scratch)) {
+    const std::span<const std::byte> slice = std::span(scratch).first(bytes);
+    if (digests) hasher.add(slice);
+    writer.write(slice);
+  }
+  CHECK(writer.ended());
+  return digests ? hasher.value() : 0;
+}
+
 void InprocExchange::State::perform(const Copy& copy, std::vector<std::byte>& scratch) {
   const Half& source = copy.source;
   const Half& target = copy.target;
@@ -115,19 +136,9 @@ void InprocExchange::State::perform(const Copy& copy, std::vector<std::byte>& sc
                     " bytes, this side's " + std::to_string(target.piece().bytes),
                 0, 0};
   } else if (target.side) {
-    Stretches from;
-    if (source.transfer->plan->routes[source.piece().part.route].source_runs.empty()) {
-      scratch.resize(std::max<size_t>(scratch.size(), source.piece().bytes));
-      from = {std::span(scratch).first(source.piece().bytes)};
-      pack_from(source.side->store, *source.transfer, source.piece(), from[0]);
-    } else {
-      from = source_stretches(source.side->store, *source.transfer, source.piece());
-    }
-    const CopyDigests digests =
-        copy_digested(from, target_stretches(target.side->store, *target.transfer, target.piece()),
-                      target.transfer->plan->terms.digests);
-    received.digest = digests.arrived;
-    received.sent_digest = digests.sent;
+    const uint64_t digest = move_bytes(source, target, scratch);
+    received.digest = digest;
+    received.sent_digest = digest;
   }
   source.finish(KvDirection::send, {true, {}, 0, 0});
   if (target.side) target.finish(KvDirection::receive, received);

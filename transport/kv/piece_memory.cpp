@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/stream_copy.h"
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
-#include "runtime/layout/packing.h"
 
 namespace baton {
 namespace {
 
-constexpr uint64_t kCacheBytes = 64 << 10;  // copied and digested at a time
+// What is asked for while one stretch is copied: the beginning of one that comes after it.
+constexpr size_t kStretchesAhead = 2;
+constexpr size_t kFetchBytes = 4096;
 
 Stretches stretches_of(const BlockStore& store, const KvTransfer& transfer, const KvPiece& piece,
                        uint32_t rank, const std::vector<BlockRun>& runs) {
@@ -65,41 +67,72 @@ Stretches source_stretches(const BlockStore& store, const KvTransfer& transfer,
   return stretches_of(store, transfer, piece, route.source_rank, route.source_runs);
 }
 
-void pack_from(const BlockStore& store, const KvTransfer& transfer, const KvPiece& piece,
-               std::span<std::byte> out) {
+PieceReader::PieceReader(const BlockStore& store, const KvTransfer& transfer,
+                         const KvPiece& piece) {
   const Route& route = transfer.plan->routes[piece.part.route];
+  if (!route.source_runs.empty()) {
+    stretches_ = source_stretches(store, transfer, piece);
+    return;
+  }
   std::vector<const std::byte*> blocks;
   const Range range = source_blocks_of(*transfer.plan, piece.part, transfer.tokens);
   for (uint32_t i = range.begin; i < range.end; ++i) {
     blocks.push_back(store.bytes(route.source_rank, transfer.blocks[i]).data());
   }
-  pack_piece(*transfer.plan, piece.part, transfer.tokens, blocks, out);
+  packer_.emplace(*transfer.plan, piece.part, transfer.tokens, std::move(blocks));
+}
+
+size_t PieceReader::read(std::span<std::byte> out) {
+  return packer_ ? packer_->next(out) : copy(out);
+}
+
+size_t PieceReader::copy(std::span<std::byte> out) {
+  size_t done = 0;
+  while (done < out.size() && index_ < stretches_.size()) {
+    const std::span<std::byte> rest = stretches_[index_].subspan(offset_);
+    const size_t bytes = std::min(rest.size(), out.size() - done);
+    if (bytes == rest.size() && index_ + kStretchesAhead < stretches_.size()) {
+      const std::span<std::byte> next = stretches_[index_ + kStretchesAhead];
+      fetch_ahead(next.data(), std::min(next.size(), kFetchBytes));
+    }
+    gather_copy(out.data() + done, rest.data(), bytes, rest.size());
+    done += bytes;
+    offset_ += bytes;
+    if (offset_ == stretches_[index_].size()) {
+      ++index_;
+      offset_ = 0;
+    }
+  }
+  return done;
+}
+
+void PieceWriter::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    CHECK(!ended());
+    const std::span<std::byte> rest = target_[index_].subspan(offset_);
+    const size_t part = std::min(rest.size(), bytes.size());
+    stream_copy(rest.data(), bytes.data(), part);
+    bytes = bytes.subspan(part);
+    offset_ += part;
+    if (offset_ == target_[index_].size()) {
+      ++index_;
+      offset_ = 0;
+    }
+  }
+  stream_fence();
+}
+
+void pack_from(const BlockStore& store, const KvTransfer& transfer, const KvPiece& piece,
+               std::span<std::byte> out) {
+  CHECK(out.size() == piece.bytes);
+  PieceReader reader(store, transfer, piece);
+  CHECK(reader.read(out) == out.size());
 }
 
 uint64_t digest_of(const Stretches& stretches) {
   Hasher64 hasher;
   for (const std::span<std::byte> part : stretches) hasher.add(part);
   return hasher.value();
-}
-
-CopyDigests copy_digested(const Stretches& from, const Stretches& to, bool digests) {
-  Hasher64 sent;
-  Hasher64 arrived;
-  Cursor source(from, 0);
-  Cursor target(to, 0);
-  while (!source.ended()) {
-    const std::span<std::byte> in = source.rest();
-    const std::span<std::byte> out = target.rest();
-    const uint64_t bytes = std::min<uint64_t>({in.size(), out.size(), kCacheBytes});
-    if (digests) sent.add(in.first(bytes));
-    std::memcpy(out.data(), in.data(), bytes);
-    if (digests) arrived.add(out.first(bytes));
-    source.advance(bytes);
-    target.advance(bytes);
-  }
-  CHECK(target.ended());
-  if (!digests) return {};
-  return {sent.value(), arrived.value()};
 }
 
 std::byte& byte_at(const Stretches& stretches, uint64_t at) {

@@ -20,14 +20,15 @@ struct MpiMoverCounters {
   uint64_t receives_stuck = 0;  // now: cannot be withdrawn and have not ended; hold their blocks
 };
 
-// Moves blocks between ranks by MPI, straight from pool to pool: a piece is one message, its parts
-// of blocks and the digest behind them one datatype; what the plan converts or regroups, and what
-// is scattered in short runs, is packed by the sender first. Owns the data thread, the only one
-// that calls MPI from its construction to its destruction; the actor of the rank calls the mover on
-// the loop's thread. `deliver` is called from either. A message that arrives while no receive is
-// posted for its tag is stray (its receive was cancelled, or its sender slept through its own end)
-// and is thrown away: a receive must be posted by expect() before the sender can know of it. Tags
-// are never used twice, so a stray message never reaches blocks that have a new owner.
+// Moves blocks between ranks by MPI: a piece is one message, its bytes and the digest behind them.
+// The sender packs it into a buffer, the receiver stores it from one; pieces that find no buffer go
+// straight from or into their blocks by a datatype, unless they must be converted. Owns the data
+// thread, the only one that calls MPI from its construction to its destruction; the actor of the
+// rank calls the mover on the loop's thread. `deliver` is called from either. No receive is posted:
+// a message waits in MPI until it is matched with the piece that expects it. One that no piece
+// expects is stray (its piece was cancelled, or its sender slept through its own end) and is thrown
+// away: a piece must be expected before the sender can know of it. Tags are never used twice, so a
+// stray message never reaches blocks that have a new owner.
 class MpiMover final : public KvMover {
  public:
   MpiMover(MpiWorld& world, BlockStore store, std::function<void(Mail)> deliver);

@@ -9,25 +9,26 @@
 
 namespace baton {
 
-// A few buffers for packed pieces, made when a pair is connected and as large as its plan says. A
-// piece that finds all of them taken, or its peer's share, waits: a peer that takes nothing in does
-// not keep others from theirs. Owned by the data thread.
+// A few buffers for pieces on their way, made when a pair is connected and as large as its plan
+// says. A peer has at most its share of them, so that one that takes nothing in, or stops in the
+// middle, does not keep others from theirs. Owned by the data thread.
 class Staging {
  public:
-  static constexpr size_t kBuffers = 16;
-  static constexpr uint32_t kPerPeer = 4;  // one is packed while others move
+  Staging(size_t buffers, uint32_t per_peer) : buffers_(buffers), per_peer_(per_peer) {}
 
   // Buffers have `bytes` bytes from now on, at least; those in use when they come back.
   void reserve(uint64_t bytes) {
     if (bytes <= bytes_) return;
     bytes_ = bytes;
     for (Buffer& buffer : free_) buffer = make();
-    while (free_.size() + taken_ < kBuffers) free_.push_back(make());
+    while (free_.size() + taken_ < buffers_) free_.push_back(make());
   }
   bool available(uint32_t peer) const {
     const auto held = held_.find(peer);
-    return !free_.empty() && (held == held_.end() || held->second < kPerPeer);
+    return !free_.empty() && (held == held_.end() || held->second < per_peer_);
   }
+
+  bool all_taken() const { return free_.empty(); }
 
   struct Buffer {
     std::unique_ptr<std::byte[]> bytes;
@@ -54,7 +55,7 @@ class Staging {
   }
 
  private:
-  // MPI may read it for as long as the process lives.
+  // MPI may touch it for as long as the process lives.
   static void keep_for_ever(std::unique_ptr<std::byte[]> bytes) {
     static auto& kept = *new std::vector<std::unique_ptr<std::byte[]>>;
     kept.push_back(std::move(bytes));
@@ -62,6 +63,8 @@ class Staging {
   // Written once, so that no piece waits for the system to find memory.
   Buffer make() const { return {std::make_unique<std::byte[]>(bytes_), bytes_, 0}; }
 
+  const size_t buffers_;
+  const uint32_t per_peer_;
   uint64_t bytes_ = 0;
   size_t taken_ = 0;
   std::map<uint32_t, uint32_t> held_;  // by peer

@@ -76,11 +76,69 @@ TEST_CASE("a digest does not depend on how the bytes are cut") {
       at += size;
     }
     CHECK(digest_of(parts) == whole);
-    std::vector<std::byte> copy(bytes.size());
-    const CopyDigests digests = copy_digested(parts, {std::span(copy)}, true);
-    CHECK(digests.sent == whole);
-    CHECK(digests.arrived == whole);
-    CHECK(copy == bytes);
+  }
+}
+
+TEST_CASE("bytes are stored where they belong, whatever the slices and the stretches") {
+  std::mt19937_64 random(14);
+  std::vector<std::byte> wire(200'000);
+  for (std::byte& b : wire) b = static_cast<std::byte>(random());
+  for (int round = 0; round < 30; ++round) {
+    std::vector<std::byte> memory(2 * wire.size(), std::byte{0xEE});
+    std::vector<std::byte> expected = memory;
+    Stretches target;
+    size_t at = 0;
+    for (size_t used = 0; used < wire.size();) {
+      at += random() % 200;
+      const size_t size = std::min<size_t>(1 + random() % 9'000, wire.size() - used);
+      target.push_back(std::span(memory).subspan(at, size));
+      std::memcpy(expected.data() + at, wire.data() + used, size);
+      at += size;
+      used += size;
+    }
+    PieceWriter writer(target);
+    for (size_t used = 0; used < wire.size();) {
+      CHECK_FALSE(writer.ended());
+      const size_t size = std::min<size_t>(1 + random() % 40'000, wire.size() - used);
+      writer.write(std::span<const std::byte>(wire).subspan(used, size));
+      used += size;
+    }
+    CHECK(writer.ended());
+    CHECK(memory == expected);
+  }
+}
+
+TEST_CASE("a piece is read alike in slices and at once, packed or not") {
+  std::mt19937_64 random(15);
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    PlacementMaker make(700 + seed);
+    const KvShape shape{make.roll(1, 4), make.roll(1, 4), 16 * make.roll(1, 3)};
+    const uint32_t tokens = make.roll(1, 200);
+    const auto dtype = static_cast<KvDtype>(make.roll(0, 2));
+    KvInstance source = KvInstance::make(make.placement(shape, dtype), tokens, make);
+    source.fill(tokens);
+    const auto plan =
+        plan_between(source.placement, make.placement(shape, dtype), {1, 1 << 16, true});
+    const KvTransfer transfer =
+        make_transfer(1, kPeer, plan, KvDirection::send, 0, tokens, source.table, 0);
+    const BlockStore store = store_of_instance(source);
+    for (const KvPiece& piece : transfer.pieces) {
+      std::vector<std::byte> whole(piece.bytes);
+      pack_from(store, transfer, piece, whole);
+      if (!plan->routes[piece.part.route].source_runs.empty()) {
+        CHECK(hash64(whole) == digest_of(source_stretches(store, transfer, piece)));
+      }
+      std::vector<std::byte> sliced;
+      PieceReader reader(store, transfer, piece);
+      for (;;) {
+        std::vector<std::byte> slice(reader.slice_bytes_min() + random() % 9'000);
+        const size_t bytes = reader.read(slice);
+        if (bytes == 0) break;
+        sliced.insert(sliced.end(), slice.begin(),
+                      slice.begin() + static_cast<std::ptrdiff_t>(bytes));
+      }
+      CHECK(sliced == whole);
+    }
   }
 }
 

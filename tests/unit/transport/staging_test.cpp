@@ -4,8 +4,15 @@
 
 using namespace baton;
 
+namespace {
+
+constexpr size_t kBuffers = 16;
+constexpr uint32_t kPerPeer = 4;
+
+}  // namespace
+
 TEST_CASE("T100: buffers are as large as the plan says, and grow only with a larger plan") {
-  Staging staging;
+  Staging staging(kBuffers, kPerPeer);
   CHECK_FALSE(staging.available(1));
   staging.reserve(0);  // a plan that packs nothing
   CHECK_FALSE(staging.available(1));
@@ -19,8 +26,8 @@ TEST_CASE("T100: buffers are as large as the plan says, and grow only with a lar
   staging.reserve(3000);
   staging.give_back(std::move(held), false);
   staging.give_back(std::move(other), true);
-  for (uint32_t peer = 0; peer < Staging::kBuffers / Staging::kPerPeer; ++peer) {
-    for (uint32_t i = 0; i < Staging::kPerPeer; ++i) {
+  for (uint32_t peer = 0; peer < kBuffers / kPerPeer; ++peer) {
+    for (uint32_t i = 0; i < kPerPeer; ++i) {
       REQUIRE(staging.available(peer));
       CHECK(staging.take(peer).size == 3000);
     }
@@ -29,11 +36,11 @@ TEST_CASE("T100: buffers are as large as the plan says, and grow only with a lar
 }
 
 TEST_CASE("a peer that takes nothing in holds its share of the buffers and no more") {
-  Staging staging;
+  Staging staging(kBuffers, kPerPeer);
   staging.reserve(64);
   std::vector<Staging::Buffer> stuck;
   while (staging.available(1)) stuck.push_back(staging.take(1));
-  CHECK(stuck.size() == Staging::kPerPeer);
+  CHECK(stuck.size() == kPerPeer);
   CHECK(staging.available(2));
   staging.give_back(std::move(stuck.back()), true);
   CHECK(staging.available(1));
