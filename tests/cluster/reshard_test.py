@@ -85,7 +85,7 @@ class Everything(unittest.TestCase):
             expected = [self.answers([client.submit(**ask)])[0] for ask in self.asks()]
         shapes = ("--prefill-tp", "2", "--decode-tp", "3", "--prefill-block-size", "32", "--threads", "1",
                   "--kv-cache-memory", "768KiB", "--kv-layer-groups", "2", "--prefill-chunk", "24",
-                  "--min-decode-steps", "3")  # fmt: skip
+                  "--min-decode-steps", "3", *harness.SLOW_STEPS)  # fmt: skip
         for policy in ("buckets", "token_budget"):
             arguments = (*shapes, "--pack-policy", policy)
             with self.subTest(policy), harness.Cluster(model, ranks=6, arguments=arguments) as cluster:
