@@ -184,7 +184,7 @@ class ClusterRank {
     }
     engine_ = engine_options(*model_, options_, *instance_, engines_on_host_);
     if (instance_->ranks() == 1) return {};
-    const auto options = group_options(*model_, *instance_, place_.rank, engine_, cores_.spin);
+    const auto options = group_options(*model_, *instance_, place_.rank, engine_, cores_.pin);
     if (!options.ok()) return options.error();
     group_options_ = *options;
     if (place_.rank != instance_->first_rank) return {};

@@ -76,14 +76,14 @@ CorePlan plan_cores(const std::vector<uint32_t>& wanted, uint32_t index,
     }
     total += threads;
   }
-  // One more core than the teams need, for the loops: a spinning team would starve them.
-  plan.pin = total < count;
-  plan.spin = total <= count;
+  // Loops have no core of their own: they sleep mostly, and take one for a moment when they wake.
+  // Without a place of its own a compute thread wakes beside the one that woke it, on its core.
+  plan.pin = total <= count;
   plan.text = std::to_string(plan.threads) + (plan.threads == 1 ? " thread" : " threads");
   if (plan.pin) {
     const std::vector<uint32_t> own(cores.begin() + plan.first_core,
                                     cores.begin() + plan.first_core + plan.threads);
-    plan.text += " on cores " + cores_text(own);
+    plan.text += (plan.threads == 1 ? " on core " : " on cores ") + cores_text(own);
   } else {
     plan.text += ", cores " + cores_text(cores) + " shared";
   }
@@ -111,7 +111,7 @@ Result<Engines> start_engines(const OpenedModel& model, const CorePlan& plan, co
   TeamOptions team;
   team.threads = static_cast<int>(plan.threads);
   team.pin = plan.pin;
-  team.spin = plan.spin;
+  team.spin = plan.pin;
   team.first_core = static_cast<int>(plan.first_core);
   engines.compute = std::make_shared<Compute>(team);
   auto weights = LlamaWeights::load(model.file, *engines.compute, progress, of);

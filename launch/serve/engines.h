@@ -29,14 +29,13 @@ Result<std::shared_ptr<const ModelText>> load_text(const OpenedModel& model);
 // How a rank's share of the machine is used.
 struct CorePlan {
   uint32_t threads = 1;
-  bool pin = false;
-  bool spin = false;
+  bool pin = false;  // each thread to a core of its own; then it may spin in barriers
   uint32_t first_core = 0;
   std::string text;  // for people: "2 threads on cores 0-1"
 };
 // `wanted`: threads of each engine rank on this host, in order; 0: an equal share of the cores.
-// `index`: which of them this is. Threads spin in barriers only where every thread of every rank
-// has a core, and are pinned only where one is left for the loops.
+// `index`: which of them this is. Threads are pinned, and spin in barriers, only where every thread
+// of every rank has a core.
 CorePlan plan_cores(const std::vector<uint32_t>& wanted, uint32_t index,
                     const std::vector<uint32_t>& cores);
 

@@ -97,16 +97,17 @@ TEST_CASE("an instance that would span hosts is refused with a sentence") {
         std::string::npos);
 }
 
-TEST_CASE("threads are pinned only where the loops keep a core") {
-  CHECK_FALSE(plan_cores({0, 0}, 0, {0, 1}).pin);
-  CHECK(plan_cores({0, 0}, 0, {0, 1}).threads == 1);
-  CHECK_FALSE(plan_cores({0}, 0, {0, 1}).pin);
-  CHECK(plan_cores({0}, 0, {0, 1}).threads == 2);
+TEST_CASE("threads are pinned only where each has a core") {
+  CHECK(plan_cores({0, 0}, 1, {0, 1}).text == "1 thread on core 1");
+  CHECK(plan_cores({0}, 0, {0, 1}).text == "2 threads on cores 0-1");
+  CHECK_FALSE(plan_cores({2, 1}, 0, {0, 1}).pin);
+  CHECK(plan_cores({2, 1}, 0, {0, 1}).text == "2 threads, cores 0-1 shared");
   const CorePlan second = plan_cores({3, 3}, 1, {0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(second.pin);
   CHECK(second.first_core == 3);
   CHECK(second.text == "3 threads on cores 3-5");
-  CHECK_FALSE(plan_cores({4, 4}, 1, {0, 1, 2, 3, 4, 5, 6, 7}).pin);
+  CHECK(plan_cores({4, 4}, 1, {0, 1, 2, 3, 4, 5, 6, 7}).pin);
+  CHECK_FALSE(plan_cores({4, 4}, 1, {0, 1, 2, 3, 4, 5, 6}).pin);
   CHECK(plan_cores({1, 4, 2}, 2, {0, 1, 2, 3, 4, 5, 6, 7}).text == "2 threads on cores 5-6");
   CHECK(cores_text({0, 1, 2, 5, 7, 8}) == "0-2,5,7-8");
 }
