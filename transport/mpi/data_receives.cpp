@@ -108,13 +108,13 @@ void MpiMover::DataThread::receive(const Waiting& expected, const MPI_Status& se
   operation.peer = transfer.peer;
   operation.piece = piece;
   operation.digests = transfer.plan->terms.digests;
-  operation.trailer = trailers_->take();
   operation.target = target_stretches(store_, transfer, piece);
   Stretches memory = operation.target;
   if (landed_.available(transfer.peer.rank)) {
     operation.staged = landed_.take(transfer.peer.rank);
     memory = {operation.staged.span(piece.bytes)};
   }
+  take_trailer(operation);
   const PieceBuffer buffer(memory, *operation.trailer);
   ++inflow_[transfer.peer.rank].pieces;
   inflow_[transfer.peer.rank].bytes += piece.bytes;

@@ -84,7 +84,7 @@ void MpiMover::DataThread::post_send() {
   operation.peer = transfer.peer;
   operation.piece = packing.waiting.piece();
   operation.staged = std::move(packing.staged);
-  operation.trailer = trailers_->take();
+  take_trailer(operation);
   *operation.trailer = packing.digest;
   const PieceBuffer buffer(packing.source, *operation.trailer);
   MPI_Request request = MPI_REQUEST_NULL;

@@ -239,10 +239,18 @@ void MpiMover::DataThread::finish(const Operation& operation, const PieceEnd& en
   if (mail) deliver_(std::move(*mail));
 }
 
+// Directly behind a buffer's bytes, so that the message is one run of memory.
+void MpiMover::DataThread::take_trailer(Operation& operation) {
+  operation.trailer = operation.staged.trailer(operation.piece.bytes);
+  if (!operation.trailer) operation.trailer = trailers_->take();
+}
+
 // Buffers of what was given up come back all the same, as the blocks of a piece that was not packed
 // do: what MPI may still read of them goes to a life that is over.
 void MpiMover::DataThread::give_back(Operation& operation, bool given_up) {
-  if (operation.trailer) trailers_->give_back(operation.trailer);
+  if (operation.trailer && operation.trailer != operation.staged.trailer(operation.piece.bytes)) {
+    trailers_->give_back(operation.trailer);
+  }
   if (!operation.staged.bytes) return;
   Staging& staging = operation.kind == Operation::Kind::send ? packed_ : landed_;
   staging.give_back(std::move(operation.staged), given_up);

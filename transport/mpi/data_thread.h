@@ -145,6 +145,7 @@ class MpiMover::DataThread {
   void complete(Operation& operation, int code, MPI_Status status);
   void finish(const Operation& operation, const PieceEnd& end);
   void remove(size_t index, bool given_up);
+  void take_trailer(Operation& operation);
   void give_back(Operation& operation, bool given_up);
   void count_stuck();
   bool give_up_stuck();

@@ -21,6 +21,11 @@ class PieceBuffer {
       CHECK(bytes <= INT_MAX);
       MPI_Aint at = 0;
       MPI_Get_address(data, &at);
+      if (!places.empty() && places.back() + lengths.back() == at &&
+          bytes <= static_cast<size_t>(INT_MAX - lengths.back())) {
+        lengths.back() += static_cast<int>(bytes);  // one run: MPI copies it without packing
+        return;
+      }
       places.push_back(at);
       lengths.push_back(static_cast<int>(bytes));
     };

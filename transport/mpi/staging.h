@@ -16,7 +16,8 @@ class Staging {
  public:
   Staging(size_t buffers, uint32_t per_peer) : buffers_(buffers), per_peer_(per_peer) {}
 
-  // Buffers have `bytes` bytes from now on, at least; those in use when they come back.
+  // Buffers have `bytes` bytes from now on, at least, and room for a digest behind them; those in
+  // use when they come back.
   void reserve(uint64_t bytes) {
     if (bytes <= bytes_) return;
     bytes_ = bytes;
@@ -35,6 +36,11 @@ class Staging {
     uint64_t size = 0;
     uint32_t peer = 0;
     std::span<std::byte> span(uint64_t used) const { return {bytes.get(), used}; }
+    // A place for the digest directly behind so many bytes. Null where a number cannot lie there.
+    uint64_t* trailer(uint64_t used) const {
+      if (!bytes || used % alignof(uint64_t) != 0) return nullptr;
+      return reinterpret_cast<uint64_t*>(bytes.get() + used);
+    }
   };
   // Precondition: available().
   Buffer take(uint32_t peer) {
@@ -61,7 +67,9 @@ class Staging {
     kept.push_back(std::move(bytes));
   }
   // Written once, so that no piece waits for the system to find memory.
-  Buffer make() const { return {std::make_unique<std::byte[]>(bytes_), bytes_, 0}; }
+  Buffer make() const {
+    return {std::make_unique<std::byte[]>(bytes_ + sizeof(uint64_t)), bytes_, 0};
+  }
 
   const size_t buffers_;
   const uint32_t per_peer_;
