@@ -21,10 +21,7 @@ constexpr uint32_t kNew = 5;
 constexpr uint32_t kBlockSizes[] = {16, 32, 64};
 
 RigOptions kind(const std::string& model, ActivationMode mode, KvDtype dtype) {
-  RigOptions options;
-  options.model = model;
-  options.mode = mode;
-  options.kv_dtype = dtype;
+  RigOptions options = rig_options(model, mode, dtype);
   options.step_tokens_max = 600;
   return options;
 }

@@ -34,6 +34,14 @@ struct RigOptions {
   uint32_t pipeline_parallel = 1;
 };
 
+inline RigOptions rig_options(const std::string& model, ActivationMode mode, KvDtype kv_dtype) {
+  RigOptions options;
+  options.model = model;
+  options.mode = mode;
+  options.kv_dtype = kv_dtype;
+  return options;
+}
+
 // A sequence as a scheduler would drive it: its prompt from step `start` on, whole or in chunks of
 // at most `chunk` tokens, then one token a step.
 struct Sequence {

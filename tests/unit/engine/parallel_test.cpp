@@ -42,10 +42,7 @@ std::vector<Sequence> sequences(std::size_t count) {
 }
 
 RigOptions kind(const std::string& model, ActivationMode mode, KvDtype dtype) {
-  RigOptions options;
-  options.model = model;
-  options.mode = mode;
-  options.kv_dtype = dtype;
+  RigOptions options = rig_options(model, mode, dtype);
   options.kv_blocks = kBlocks;
   options.step_tokens_max = 600;
   return options;

@@ -41,24 +41,16 @@ std::vector<Trace> each_alone(EngineRig& rig, const std::vector<Sequence>& all) 
   return out;
 }
 
-RigOptions base(const std::string& model, ActivationMode mode, KvDtype kv_dtype) {
-  RigOptions options;
-  options.model = model;
-  options.mode = mode;
-  options.kv_dtype = kv_dtype;
-  return options;
-}
-
 // The kinds of engine that differ in code paths: quantised, exact, plain weights, head widths that
 // are no multiple of 32, and a pool of halves.
 const std::vector<RigOptions>& kinds() {
   static const std::vector<RigOptions> all = {
-      base("Q4_1", ActivationMode::int8, KvDtype::bf16),
-      base("Q4_1 eight kv-heads", ActivationMode::int8, KvDtype::f16),
-      base("Q8_0", ActivationMode::int8, KvDtype::f32),
-      base("Q4_0", ActivationMode::f32, KvDtype::f32),
-      base("F32 three kv-heads", ActivationMode::f32, KvDtype::bf16),
-      base("BF16", ActivationMode::int8, KvDtype::bf16),
+      rig_options("Q4_1", ActivationMode::int8, KvDtype::bf16),
+      rig_options("Q4_1 eight kv-heads", ActivationMode::int8, KvDtype::f16),
+      rig_options("Q8_0", ActivationMode::int8, KvDtype::f32),
+      rig_options("Q4_0", ActivationMode::f32, KvDtype::f32),
+      rig_options("F32 three kv-heads", ActivationMode::f32, KvDtype::bf16),
+      rig_options("BF16", ActivationMode::int8, KvDtype::bf16),
   };
   return all;
 }
