@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/ahead.h"
+
 // Sanitizers see ordinary copies only.
 #if defined(__SSE2__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #include <emmintrin.h>
@@ -17,12 +19,6 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kAhead = 4096;  // how far ahead of a copy its source is asked for
-
-// Into the core's second cache: the first one has few places for what is on its way, and a copy
-// waits when they are taken.
-void fetch_line(const std::byte* line) {
-  __builtin_prefetch(line, 0, 2);
-}
 
 }  // namespace
 
@@ -62,7 +58,7 @@ void gather_copy(std::byte* target, const std::byte* source, std::size_t bytes,
   for (; at + 4 * kLine <= bytes; at += 4 * kLine) {
     if (at + kAhead + 4 * kLine <= readable) {
       for (std::size_t line = 0; line < 4; ++line) {
-        fetch_line(source + at + kAhead + line * kLine);
+        ask_for(source + at + kAhead + line * kLine);
       }
     }
     std::memcpy(target + at, source + at, 4 * kLine);
@@ -71,7 +67,7 @@ void gather_copy(std::byte* target, const std::byte* source, std::size_t bytes,
 }
 
 void fetch_ahead(const std::byte* source, std::size_t bytes) noexcept {
-  for (std::size_t at = 0; at < bytes; at += kLine) fetch_line(source + at);
+  for (std::size_t at = 0; at < bytes; at += kLine) ask_for(source + at);
 }
 
 }  // namespace baton

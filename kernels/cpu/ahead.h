@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// A hint that a line of memory is read soon. Into the second-level cache: a wrong guess hurts less
-// there, and the first level is full of what is in use.
+// A hint that a line of memory is read soon. Into the second-level cache: the first one is full of
+// what is in use, and has few places for what is on its way.
 BATON_INLINE void ask_for(const std::byte* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
 }

@@ -32,27 +32,12 @@ Stretches stretches_of(const BlockStore& store, const KvTransfer& transfer, cons
   return out;
 }
 
-// Finds a place of the wire in stretches.
-struct Cursor {
-  const Stretches& stretches;
-  size_t index = 0;
-  uint64_t offset = 0;
-
-  explicit Cursor(const Stretches& of, uint64_t at) : stretches(of), offset(at) { settle(); }
-  bool ended() const { return index == stretches.size(); }
-  std::span<std::byte> rest() const { return stretches[index].subspan(offset); }
-  void advance(uint64_t bytes) {
-    offset += bytes;
-    settle();
-  }
-  void settle() {
-    while (index < stretches.size() && offset >= stretches[index].size()) {
-      offset -= stretches[index++].size();
-    }
-  }
-};
-
 }  // namespace
+
+void StretchPlace::advance(const Stretches& of, uint64_t bytes) {
+  offset += bytes;
+  while (index < of.size() && offset >= of[index].size()) offset -= of[index++].size();
+}
 
 Stretches target_stretches(const BlockStore& store, const KvTransfer& transfer,
                            const KvPiece& piece) {
@@ -88,20 +73,16 @@ size_t PieceReader::read(std::span<std::byte> out) {
 
 size_t PieceReader::copy(std::span<std::byte> out) {
   size_t done = 0;
-  while (done < out.size() && index_ < stretches_.size()) {
-    const std::span<std::byte> rest = stretches_[index_].subspan(offset_);
+  while (done < out.size() && !place_.ended(stretches_)) {
+    const std::span<std::byte> rest = place_.rest(stretches_);
     const size_t bytes = std::min(rest.size(), out.size() - done);
-    if (bytes == rest.size() && index_ + kStretchesAhead < stretches_.size()) {
-      const std::span<std::byte> next = stretches_[index_ + kStretchesAhead];
+    if (bytes == rest.size() && place_.index + kStretchesAhead < stretches_.size()) {
+      const std::span<std::byte> next = stretches_[place_.index + kStretchesAhead];
       fetch_ahead(next.data(), std::min(next.size(), kFetchBytes));
     }
     gather_copy(out.data() + done, rest.data(), bytes, rest.size());
     done += bytes;
-    offset_ += bytes;
-    if (offset_ == stretches_[index_].size()) {
-      ++index_;
-      offset_ = 0;
-    }
+    place_.advance(stretches_, bytes);
   }
   return done;
 }
@@ -109,15 +90,11 @@ size_t PieceReader::copy(std::span<std::byte> out) {
 void PieceWriter::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     CHECK(!ended());
-    const std::span<std::byte> rest = target_[index_].subspan(offset_);
+    const std::span<std::byte> rest = place_.rest(target_);
     const size_t part = std::min(rest.size(), bytes.size());
     stream_copy(rest.data(), bytes.data(), part);
     bytes = bytes.subspan(part);
-    offset_ += part;
-    if (offset_ == target_[index_].size()) {
-      ++index_;
-      offset_ = 0;
-    }
+    place_.advance(target_, part);
   }
   stream_fence();
 }
@@ -136,19 +113,23 @@ uint64_t digest_of(const Stretches& stretches) {
 }
 
 std::byte& byte_at(const Stretches& stretches, uint64_t at) {
-  return Cursor(stretches, at).rest().front();
+  StretchPlace place;
+  place.advance(stretches, at);
+  return place.rest(stretches).front();
 }
 
 void copy_between(const Stretches& from, const Stretches& to, uint64_t begin, uint64_t size) {
-  Cursor source(from, begin);
-  Cursor target(to, begin);
+  StretchPlace source;
+  StretchPlace target;
+  source.advance(from, begin);
+  target.advance(to, begin);
   while (size > 0) {
-    const std::span<std::byte> in = source.rest();
-    const std::span<std::byte> out = target.rest();
+    const std::span<std::byte> in = source.rest(from);
+    const std::span<std::byte> out = target.rest(to);
     const uint64_t bytes = std::min<uint64_t>({in.size(), out.size(), size});
     std::memcpy(out.data(), in.data(), bytes);
-    source.advance(bytes);
-    target.advance(bytes);
+    source.advance(from, bytes);
+    target.advance(to, bytes);
     size -= bytes;
   }
 }

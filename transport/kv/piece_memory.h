@@ -17,6 +17,17 @@ namespace baton {
 // follow each other in memory joined.
 using Stretches = std::vector<std::span<std::byte>>;
 
+// A place of the wire within stretches, which stay as they are.
+struct StretchPlace {
+  size_t index = 0;
+  uint64_t offset = 0;
+
+  bool ended(const Stretches& of) const { return index == of.size(); }
+  // From here to the end of the stretch. Precondition: not ended.
+  std::span<std::byte> rest(const Stretches& of) const { return of[index].subspan(offset); }
+  void advance(const Stretches& of, uint64_t bytes);
+};
+
 // Where a piece goes, in the pools of its target.
 Stretches target_stretches(const BlockStore& store, const KvTransfer& transfer,
                            const KvPiece& piece);
@@ -40,8 +51,7 @@ class PieceReader {
 
   std::optional<PiecePacker> packer_;
   Stretches stretches_;  // if nothing is packed
-  size_t index_ = 0;
-  size_t offset_ = 0;
+  StretchPlace place_;
 };
 
 // Puts the bytes of the wire where they belong, past the caches: whoever reads them next does so
@@ -51,12 +61,11 @@ class PieceWriter {
   explicit PieceWriter(Stretches target) : target_(std::move(target)) {}
   // Another thread may be told of the bytes when this has returned.
   void write(std::span<const std::byte> bytes);
-  bool ended() const { return index_ == target_.size(); }
+  bool ended() const { return place_.ended(target_); }
 
  private:
   Stretches target_;
-  size_t index_ = 0;
-  size_t offset_ = 0;
+  StretchPlace place_;
 };
 
 // Packs a piece into piece.bytes bytes at `out`. thread-safe
